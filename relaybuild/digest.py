@@ -1,0 +1,104 @@
+"""Tagged, length-delimited SHA-256 of values, bytes and files; does not know what the digests identify."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+from dataclasses import dataclass
+from typing import TypeAlias
+
+Value: TypeAlias = "None | bool | int | float | str | bytes | tuple[Value, ...] | Digest"
+
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """The identity of some bytes: their SHA-256 in lower-case hexadecimal and their number; prints as the hex."""
+
+    hex: str
+    size: int
+
+    def __str__(self) -> str:
+        return self.hex
+
+    def short(self, length: int = 16) -> str:
+        """The first `length` hexadecimal digits, for names people read."""
+        return self.hex[:length]
+
+
+class Hasher:
+    """Hashes a sequence of named fields so that two different sequences never have the same preimage.
+
+    Every field is written as its tag, its kind and its payload, each preceded by its length. Values of different types
+    differ (`1`, `1.0`, `True` and `"1"` are four values), floats are taken by their bits (`0.0` is not `-0.0`).
+    """
+
+    __slots__ = ("_hash", "_size")
+
+    def __init__(self, domain: str) -> None:
+        """`domain` names what is hashed and the version of its layout, such as `"kernel.1"`."""
+        self._hash = hashlib.sha256()
+        self._size = 0
+        self._feed(_delimited(domain.encode()))
+
+    def field(self, tag: str, value: Value) -> Hasher:
+        """Append one field and return the hasher; raises TypeError for a value of another type."""
+        self._feed(_delimited(tag.encode()))
+        self._feed(_encode(value))
+        return self
+
+    def digest(self) -> Digest:
+        """The digest of the fields so far; its size is the size of the preimage."""
+        return Digest(self._hash.hexdigest(), self._size)
+
+    def _feed(self, data: bytes) -> None:
+        self._hash.update(data)
+        self._size += len(data)
+
+
+def digest_bytes(data: bytes | bytearray | memoryview) -> Digest:
+    """The plain SHA-256 of a contiguous buffer, as other tools compute it."""
+    view = memoryview(data).cast("B")
+    return Digest(hashlib.sha256(view).hexdigest(), view.nbytes)
+
+
+def digest_file(path: str | os.PathLike[str]) -> Digest:
+    """The plain SHA-256 of a file's content, read in chunks; raises OSError if it cannot be read."""
+    state = hashlib.sha256()
+    buffer = memoryview(bytearray(_CHUNK))
+    size = 0
+    with open(path, "rb", buffering=0) as file:
+        while count := file.readinto(buffer):
+            state.update(buffer[:count])
+            size += count
+    return Digest(state.hexdigest(), size)
+
+
+def _delimited(data: bytes) -> bytes:
+    return len(data).to_bytes(8, "little") + data
+
+
+def _encode(value: Value) -> bytes:
+    if value is None:
+        return b"n"
+    # bool is an int to Python, so it is told apart first
+    if isinstance(value, bool):
+        return b"b\x01" if value else b"b\x00"
+    if isinstance(value, int):
+        return b"i" + _delimited(str(value).encode())
+    if isinstance(value, float):
+        return b"f" + struct.pack("<d", value)
+    if isinstance(value, str):
+        return b"s" + _delimited(value.encode("utf-8", "surrogatepass"))
+    if isinstance(value, bytes):
+        return b"y" + _delimited(value)
+    if isinstance(value, tuple):
+        return b"t" + len(value).to_bytes(8, "little") + b"".join(map(_encode, value))
+    if isinstance(value, Digest):
+        return b"d" + _delimited(value.hex.encode()) + value.size.to_bytes(8, "little")
+    raise TypeError(
+        f"cannot hash a value of type '{type(value).__name__}': expected None, bool, int, float, str, bytes, "
+        "tuple or Digest"
+    )

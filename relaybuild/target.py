@@ -1,0 +1,226 @@
+"""The machine a library is compiled for, as a value parsed from `--target`; does not know any compiler or kernel."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from relaybuild.errors import UserError
+
+
+@dataclass(frozen=True)
+class _Level:
+    """One micro-architecture level: what `-march` names it, and what a CPU must report to be of it."""
+
+    arch: str
+    level: str
+    march: str
+    vector_bits: int
+    num_vector_registers: int
+    has_fma: bool
+    cpu_features: tuple[str, ...] = ()
+    linux_flags: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class _Feature:
+    """One extension beyond a level; the empty `contained_in` means that no level has it."""
+
+    name: str
+    linux_flag: str
+    needs: str
+    contained_in: tuple[str, ...] = ()
+    implies: tuple[str, ...] = ()
+
+
+_V2_CPU = ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt")
+_V3_CPU = (*_V2_CPU, "avx", "avx2", "bmi", "bmi2", "fma")
+_V4_CPU = (*_V3_CPU, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+
+_V2_FLAGS = frozenset("cx16 lahf_lm popcnt pni sse4_1 sse4_2 ssse3".split())
+_V3_FLAGS = _V2_FLAGS | frozenset("avx avx2 bmi1 bmi2 f16c fma abm movbe xsave".split())
+_V4_FLAGS = _V3_FLAGS | frozenset("avx512f avx512bw avx512cd avx512dq avx512vl".split())
+
+# Ordered from the least to the most capable, which `Target.host` relies on.
+_LEVELS: dict[str, _Level] = {
+    "c": _Level("c", "", "", 32, 16, False),
+    "aarch64": _Level("aarch64", "", "armv8-a", 128, 32, True),
+    "x86-64-v2": _Level("x86-64", "v2", "x86-64-v2", 128, 16, False, _V2_CPU, _V2_FLAGS),
+    "x86-64-v3": _Level("x86-64", "v3", "x86-64-v3", 256, 16, True, _V3_CPU, _V3_FLAGS),
+    "x86-64-v4": _Level("x86-64", "v4", "x86-64-v4", 512, 32, True, _V4_CPU, _V4_FLAGS),
+}
+
+_V3_UP = ("x86-64-v3", "x86-64-v4")
+_FEATURES: dict[str, _Feature] = {
+    feature.name: feature
+    for feature in (
+        _Feature("avx", "avx", "x86-64-v2", _V3_UP),
+        _Feature("avx2", "avx2", "x86-64-v2", _V3_UP, ("avx",)),
+        _Feature("f16c", "f16c", "x86-64-v2", _V3_UP, ("avx",)),
+        _Feature("fma", "fma", "x86-64-v2", _V3_UP, ("avx",)),
+        _Feature("bmi", "bmi1", "x86-64-v2", _V3_UP),
+        _Feature("bmi2", "bmi2", "x86-64-v2", _V3_UP),
+        _Feature("avxvnni", "avx_vnni", "x86-64-v3"),
+        _Feature("avx512vnni", "avx512_vnni", "x86-64-v4"),
+        _Feature("avx512bf16", "avx512_bf16", "x86-64-v4"),
+        _Feature("avx512fp16", "avx512_fp16", "x86-64-v4"),
+        _Feature("avx512vbmi", "avx512vbmi", "x86-64-v4"),
+        _Feature("avx512vbmi2", "avx512_vbmi2", "x86-64-v4"),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Target:
+    """What code is generated for.
+
+    `name` is canonical (a level, then `+feature` for what the level lacks, in alphabetical order), so that equal
+    targets have equal names. `arch` is `x86-64`, `aarch64` or `c` (portable scalar C11: no vector extensions, no
+    `-march`); `level` is `v2`, `v3`, `v4`, or empty where an architecture has no levels. `vector_bits` is the width of
+    a vector register, 32 for the scalar target.
+    """
+
+    name: str
+    arch: str
+    level: str
+    features: tuple[str, ...]
+    vector_bits: int
+    num_vector_registers: int
+    has_fma: bool
+
+    @staticmethod
+    def parse(text: str) -> Target:
+        """The target that `text` names, `LEVEL[+FEATURE]...` or `native`.
+
+        Raises UserError for an unknown level or feature, or a feature that the level cannot have.
+        """
+        base, *features = text.strip().split("+")
+        if base == "native":
+            if features:
+                raise UserError(
+                    f"target '{text}' adds features to 'native', which already stands for all of this machine; "
+                    "write 'native' alone or a level with features"
+                )
+            return _native()
+        if base not in _LEVELS:
+            raise UserError(_unknown("target", base, [*_LEVELS, "native"]))
+        return _make(base, features)
+
+    @staticmethod
+    def host() -> Target:
+        """The level of the building machine, without its further features, so that a fleet agrees on it."""
+        return _make(_host_level(), ())
+
+    @property
+    def vector_lanes(self) -> int:
+        """Number of float32 values in a vector register; 1 for the scalar target."""
+        return self.vector_bits // 32
+
+    @property
+    def cflags(self) -> tuple[str, ...]:
+        """Compiler flags (gcc and clang spell them alike) that allow everything this target has."""
+        level = _LEVELS[_level_name(self.arch, self.level)]
+        march = (f"-march={level.march}",) if level.march else ()
+        width = ("-mprefer-vector-width=512",) if self.vector_bits == 512 else ()
+        return (*march, *width, *(f"-m{feature}" for feature in self.features))
+
+    @property
+    def cpu_features(self) -> str:
+        """Space-separated names, as `__builtin_cpu_supports` takes them, that a CPU must have to run the code.
+
+        Empty where every CPU of the architecture will do.
+        """
+        level = _LEVELS[_level_name(self.arch, self.level)]
+        return " ".join((*level.cpu_features, *self.features))
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _level_name(arch: str, level: str) -> str:
+    return f"{arch}-{level}" if level else arch
+
+
+def _make(base: str, features: Sequence[str]) -> Target:
+    level = _LEVELS[base]
+    extra = _extra_features(base, features)
+    wide_bits = 256 if "avx" in extra else 0
+    return Target(
+        name="+".join((base, *extra)),
+        arch=level.arch,
+        level=level.level,
+        features=extra,
+        vector_bits=max(level.vector_bits, wide_bits),
+        num_vector_registers=level.num_vector_registers,
+        has_fma=level.has_fma or "fma" in extra,
+    )
+
+
+def _extra_features(base: str, features: Sequence[str]) -> tuple[str, ...]:
+    """What `features` add to a level, with what they imply, sorted; what the level contains is dropped."""
+    extra: set[str] = set()
+    for name in features:
+        if name not in _FEATURES:
+            raise UserError(_unknown(f"feature of target '{base}'", name, _features_of(base)))
+        feature = _FEATURES[name]
+        if base in feature.contained_in:
+            continue
+        if name not in _features_of(base):
+            known = ", ".join(_features_of(base)) or "none"
+            raise UserError(
+                f"feature '{name}' needs target '{feature.needs}' or later, but the target is '{base}'; "
+                f"features that '{base}' can have: {known}"
+            )
+        extra.update((name, *feature.implies))
+    return tuple(sorted(extra))
+
+
+def _features_of(base: str) -> list[str]:
+    """Names of the features that a level can be extended by."""
+    order = list(_LEVELS)
+    return [
+        name
+        for name, feature in _FEATURES.items()
+        if _LEVELS[feature.needs].arch == _LEVELS[base].arch
+        and order.index(base) >= order.index(feature.needs)
+        and base not in feature.contained_in
+    ]
+
+
+def _unknown(kind: str, name: str, known: Sequence[str]) -> str:
+    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    suggestion = f"; did you mean '{nearest[0]}'?" if nearest else ""
+    return f"unknown {kind}: '{name}'{suggestion} (known: {', '.join(known) or 'none'})"
+
+
+def _native() -> Target:
+    base, flags = _host_level(), _linux_cpu_flags()
+    return _make(base, [name for name in _features_of(base) if _FEATURES[name].linux_flag in flags])
+
+
+def _host_level() -> str:
+    machine = platform.machine().lower()
+    if machine in ("aarch64", "arm64"):
+        return "aarch64"
+    if machine not in ("x86_64", "amd64"):
+        return "c"
+    flags = _linux_cpu_flags()
+    if not flags:
+        return "x86-64-v2"
+    levels = [name for name, level in _LEVELS.items() if level.arch == "x86-64" and level.linux_flags <= flags]
+    return levels[-1] if levels else "c"
+
+
+@functools.cache
+def _linux_cpu_flags() -> frozenset[str]:
+    """The CPU's feature flags as Linux names them; empty where there is no `/proc/cpuinfo`."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return frozenset()
+    flags = next((line for line in lines if line.startswith("flags")), "")
+    return frozenset(flags.partition(":")[2].split())
