@@ -1,0 +1,402 @@
+"""The expressions of Relay: immutable nodes with identity; knows nothing of printing, inference rules or passes.
+
+Every node has `children()`, the sub-expressions in evaluation order, and `with_children(new)`, which returns the node
+itself when every child is the same object. Walkers are built on these two, so none of them recurses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relaybuild.errors import TypeCheckError
+from relaybuild.ir.types import FuncType, TensorType, TupleType, Type
+from relaybuild.ir.types import TypeVar as RelayTypeVar
+
+if TYPE_CHECKING:
+    from relaybuild.ir.op import Attrs, Op
+
+_set = object.__setattr__
+E = TypeVar("E", bound="Expr")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Where a node came from: an ONNX node (`source` the file, `name` the node) or a position in a text."""
+
+    source: str
+    name: str = ""
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        if self.line:
+            return f"{self.source}:{self.line}:{self.column}"
+        return f"{self.source}: node '{self.name}'" if self.name else self.source
+
+
+class Expr:
+    """Base of all expressions: compared by identity, immutable, with a write-once type outside equality and digest."""
+
+    __slots__ = ("__weakref__", "_type", "span")
+    span: Span | None
+    _type: Type | None
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{type(self).__name__} is immutable: build a new node instead of setting '{name}'")
+
+    @property
+    def checked_type(self) -> Type:
+        """The type of this expression; raises TypeCheckError while it has not been inferred."""
+        if self._type is None:
+            raise TypeCheckError(
+                f"the type of this {type(self).__name__} is not known yet: run InferType first",
+                where=str(self.span) if self.span else None,
+            )
+        return self._type
+
+    @property
+    def has_type(self) -> bool:
+        return self._type is not None
+
+    @property
+    def tensor_type(self) -> TensorType:
+        """`checked_type`, which must be a tensor's."""
+        found = self.checked_type
+        if not isinstance(found, TensorType):
+            raise TypeCheckError(f"found {found}, expected a tensor", where=str(self.span) if self.span else None)
+        return found
+
+    def set_checked_type(self, found: Type) -> None:
+        """Fill the write-once type slot; a second, different type is an error."""
+        if self._type is not None and self._type != found:
+            raise TypeCheckError(
+                f"type {self._type} cannot become {found}", where=str(self.span) if self.span else None
+            )
+        _set(self, "_type", found)
+
+    def children(self) -> tuple[Expr, ...]:
+        """Sub-expressions in evaluation order; binders (parameters, a let's variable) are not among them."""
+        return ()
+
+    def with_children(self: E, children: Sequence[Expr]) -> E:
+        """The same node over other children; `self` when all are the same objects."""
+        return self
+
+    def __add__(self, other: object) -> Call:
+        return _binary("add", self, other)
+
+    def __radd__(self, other: object) -> Call:
+        return _binary("add", other, self)
+
+    def __sub__(self, other: object) -> Call:
+        return _binary("subtract", self, other)
+
+    def __rsub__(self, other: object) -> Call:
+        return _binary("subtract", other, self)
+
+    def __mul__(self, other: object) -> Call:
+        return _binary("multiply", self, other)
+
+    def __rmul__(self, other: object) -> Call:
+        return _binary("multiply", other, self)
+
+    def __truediv__(self, other: object) -> Call:
+        return _binary("divide", self, other)
+
+    def __rtruediv__(self, other: object) -> Call:
+        return _binary("divide", other, self)
+
+    def __neg__(self) -> Call:
+        from relaybuild.ir.op import call_op
+
+        return call_op("negative", [self])
+
+
+def _binary(name: str, left: object, right: object) -> Call:
+    from relaybuild.ir.op import call_op
+
+    def as_expr(value: object, other: object) -> Expr:
+        if isinstance(value, Expr):
+            return value
+        dtype = other._type.dtype if isinstance(other, Expr) and isinstance(other._type, TensorType) else None
+        return const(value, dtype)
+
+    return call_op(name, [as_expr(left, right), as_expr(right, left)])
+
+
+class Var(Expr):
+    """A local variable, bound by a function or a let; two variables of one name are two variables."""
+
+    __slots__ = ("name_hint", "type_annotation")
+    name_hint: str
+    type_annotation: Type | None
+
+    def __init__(self, name_hint: str, type_annotation: Type | None = None, span: Span | None = None) -> None:
+        _set(self, "name_hint", name_hint)
+        _set(self, "type_annotation", type_annotation)
+        _set(self, "_type", type_annotation)
+        _set(self, "span", span)
+
+
+class GlobalVar(Expr):
+    """The name of a function of a module; compared by name."""
+
+    __slots__ = ("name_hint",)
+    name_hint: str
+
+    def __init__(self, name_hint: str, span: Span | None = None) -> None:
+        _set(self, "name_hint", name_hint)
+        _set(self, "_type", None)
+        _set(self, "span", span)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GlobalVar) and other.name_hint == self.name_hint
+
+    def __hash__(self) -> int:
+        return hash(("GlobalVar", self.name_hint))
+
+
+class Constant(Expr):
+    """A tensor value. `data` is read-only; large floating-point ones are weights: slots in keys and cached modules."""
+
+    __slots__ = ("data", "dtype")
+    data: NDArray[Any]
+    dtype: str
+
+    def __init__(self, data: NDArray[Any], span: Span | None = None) -> None:
+        if data.flags.writeable:
+            data = data.view()
+            data.flags.writeable = False
+        _set(self, "data", data)
+        _set(self, "dtype", data.dtype.name)
+        _set(self, "_type", TensorType(tuple(int(extent) for extent in data.shape), data.dtype.name))
+        _set(self, "span", span)
+
+    @property
+    def is_weight(self) -> bool:
+        """Whether this is data rather than structure.
+
+        Structure (shapes, axes, scalars, clip bounds) stays inline and may be folded; a floating-point tensor of more
+        than one element, or any tensor of more than 64 elements, is a weight, so that a retrained model has the same
+        structure.
+        """
+        if self.data.dtype.kind in "fV":
+            return self.data.size > 1
+        return self.data.size > 64
+
+
+class Tuple(Expr):
+    """A product of expressions."""
+
+    __slots__ = ("fields",)
+    fields: tuple[Expr, ...]
+
+    def __init__(self, fields: Sequence[Expr], span: Span | None = None) -> None:
+        _set(self, "fields", tuple(fields))
+        types = [field._type for field in self.fields]
+        known = [t for t in types if t is not None]
+        _set(self, "_type", TupleType(tuple(known)) if len(known) == len(types) else None)
+        _set(self, "span", span)
+
+    def children(self) -> tuple[Expr, ...]:
+        return self.fields
+
+    def with_children(self, children: Sequence[Expr]) -> Tuple:
+        if all(new is old for new, old in zip(children, self.fields)):
+            return self
+        return Tuple(children, self.span)
+
+
+class TupleGetItem(Expr):
+    """One field of a tuple."""
+
+    __slots__ = ("index", "tuple_value")
+    tuple_value: Expr
+    index: int
+
+    def __init__(self, tuple_value: Expr, index: int, span: Span | None = None) -> None:
+        _set(self, "tuple_value", tuple_value)
+        _set(self, "index", index)
+        _set(self, "span", span)
+        found = tuple_value._type
+        if isinstance(found, TupleType):
+            if not 0 <= index < len(found.fields):
+                raise TypeCheckError(
+                    f"field {index} of a tuple of {len(found.fields)} fields", where=str(span) if span else None
+                )
+            _set(self, "_type", found.fields[index])
+        else:
+            _set(self, "_type", None)
+
+    def children(self) -> tuple[Expr, ...]:
+        return (self.tuple_value,)
+
+    def with_children(self, children: Sequence[Expr]) -> TupleGetItem:
+        return self if children[0] is self.tuple_value else TupleGetItem(children[0], self.index, self.span)
+
+
+class Call(Expr):
+    """An operator, global function, closure or variable applied to arguments; `attrs` belong to the operator."""
+
+    __slots__ = ("args", "attrs", "op")
+    op: Op | Expr
+    args: tuple[Expr, ...]
+    attrs: Attrs | None
+
+    def __init__(
+        self, op: Op | Expr, args: Sequence[Expr], attrs: Attrs | None = None, span: Span | None = None
+    ) -> None:
+        _set(self, "op", op)
+        _set(self, "args", tuple(args))
+        _set(self, "attrs", attrs)
+        _set(self, "span", span)
+        _set(self, "_type", None)
+        types = [arg._type for arg in self.args]
+        known = [t for t in types if t is not None]
+        if len(known) == len(types):
+            _set(self, "_type", _call_type(op, known, attrs, span))
+
+    @property
+    def op_name(self) -> str:
+        """The operator's name, or "" where the callee is not an operator."""
+        return "" if isinstance(self.op, Expr) else self.op.name
+
+    def children(self) -> tuple[Expr, ...]:
+        return (self.op, *self.args) if isinstance(self.op, Expr) else self.args
+
+    def with_children(self, children: Sequence[Expr]) -> Call:
+        if all(new is old for new, old in zip(children, self.children())):
+            return self
+        if isinstance(self.op, Expr):
+            return Call(children[0], children[1:], self.attrs, self.span)
+        return Call(self.op, children, self.attrs, self.span)
+
+
+def _call_type(op: Op | Expr, types: list[Type], attrs: Attrs | None, span: Span | None) -> Type | None:
+    if not isinstance(op, Expr):
+        return op.check(types, attrs, span)
+    found = op._type
+    if isinstance(found, FuncType) and not found.type_params:
+        return found.ret_type
+    return None
+
+
+class Function(Expr):
+    """Parameters and a body: a global function of a module, or a closure. `attrs` is a sorted mapping by name."""
+
+    __slots__ = ("attrs", "body", "params", "ret_type", "type_params")
+    params: tuple[Var, ...]
+    body: Expr
+    ret_type: Type | None
+    type_params: tuple[RelayTypeVar, ...]
+    attrs: Mapping[str, object]
+
+    def __init__(
+        self,
+        params: Sequence[Var],
+        body: Expr,
+        ret_type: Type | None = None,
+        type_params: Sequence[RelayTypeVar] = (),
+        attrs: Mapping[str, object] | None = None,
+        span: Span | None = None,
+    ) -> None:
+        _set(self, "params", tuple(params))
+        _set(self, "body", body)
+        _set(self, "ret_type", ret_type)
+        _set(self, "type_params", tuple(type_params))
+        _set(self, "attrs", dict(sorted((attrs or {}).items())))
+        _set(self, "span", span)
+        result = body._type or ret_type
+        arg_types = [param._type for param in self.params if param._type is not None]
+        complete = result is not None and len(arg_types) == len(self.params)
+        _set(self, "_type", FuncType(tuple(arg_types), result, self.type_params) if complete and result else None)
+
+    def children(self) -> tuple[Expr, ...]:
+        return (self.body,)
+
+    def with_children(self, children: Sequence[Expr]) -> Function:
+        return self if children[0] is self.body else self.with_body(children[0])
+
+    def with_body(self, body: Expr) -> Function:
+        """The same parameters over another body."""
+        return Function(self.params, body, self.ret_type, self.type_params, self.attrs, self.span)
+
+    def with_attr(self, name: str, value: object) -> Function:
+        """The same function with one attribute set."""
+        attrs = {**self.attrs, name: value}
+        return Function(self.params, self.body, self.ret_type, self.type_params, attrs, self.span)
+
+
+class Let(Expr):
+    """`let var = value; body`: fixes where a value is computed; `value` may refer to `var` when it is a function."""
+
+    __slots__ = ("body", "value", "var")
+    var: Var
+    value: Expr
+    body: Expr
+
+    def __init__(self, var: Var, value: Expr, body: Expr, span: Span | None = None) -> None:
+        _set(self, "var", var)
+        _set(self, "value", value)
+        _set(self, "body", body)
+        _set(self, "span", span)
+        _set(self, "_type", body._type)
+
+    def children(self) -> tuple[Expr, ...]:
+        return (self.value, self.body)
+
+    def with_children(self, children: Sequence[Expr]) -> Let:
+        if children[0] is self.value and children[1] is self.body:
+            return self
+        return Let(self.var, children[0], children[1], self.span)
+
+
+class If(Expr):
+    """A branch on a scalar bool."""
+
+    __slots__ = ("cond", "false_branch", "true_branch")
+    cond: Expr
+    true_branch: Expr
+    false_branch: Expr
+
+    def __init__(self, cond: Expr, true_branch: Expr, false_branch: Expr, span: Span | None = None) -> None:
+        _set(self, "cond", cond)
+        _set(self, "true_branch", true_branch)
+        _set(self, "false_branch", false_branch)
+        _set(self, "span", span)
+        _set(self, "_type", true_branch._type if true_branch._type == false_branch._type else None)
+
+    def children(self) -> tuple[Expr, ...]:
+        return (self.cond, self.true_branch, self.false_branch)
+
+    def with_children(self, children: Sequence[Expr]) -> If:
+        if all(new is old for new, old in zip(children, self.children())):
+            return self
+        return If(children[0], children[1], children[2], self.span)
+
+
+def var(name: str, type_or_shape: Type | Sequence[int] | None = None, dtype: str = "float32", **kwargs: Any) -> Var:
+    """A variable from a type, or from a shape (positional or `shape=`) and a dtype."""
+    annotation = kwargs.pop("type_annotation", type_or_shape)
+    annotation = kwargs.pop("shape", annotation)
+    if kwargs:
+        raise TypeError(f"var() got unexpected arguments {sorted(kwargs)}")
+    if annotation is not None and not isinstance(annotation, Type):
+        annotation = TensorType(tuple(annotation), dtype)
+    return Var(name, annotation)
+
+
+def const(value: object, dtype: str | None = None) -> Constant:
+    """A constant; a Python int is int32, a float float32, a bool bool, unless `dtype` says otherwise."""
+    if isinstance(value, Constant):
+        return value
+    if dtype is None and not isinstance(value, (np.ndarray, np.generic)):
+        inferred = np.asarray(value)
+        default = {"f": "float32", "i": "int32", "b": "bool"}.get(inferred.dtype.kind)
+        return Constant(inferred.astype(default) if default else inferred)
+    return Constant(np.asarray(value, dtype=dtype))

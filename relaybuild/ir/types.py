@@ -1,0 +1,139 @@
+"""The types of Relay: tensors, tuples, functions; values compared by content, knowing nothing of expressions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+DTYPES = (
+    "float16",
+    "float32",
+    "float64",
+    "bfloat16",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "bool",
+)
+
+_ITEMSIZE = {"bool": 1, "bfloat16": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """A named symbolic dimension, equal to every other of its name within a function; `Dim("?")` is unknown."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+ANY = Dim("?")
+Extent: TypeAlias = "int | Dim"
+
+
+class Type:
+    """Base of all types."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType(Type):
+    """A dense tensor: `shape` (rank 0 is a scalar) and an element type out of `DTYPES`."""
+
+    shape: tuple[Extent, ...]
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        if type(self.shape) is not tuple:
+            object.__setattr__(self, "shape", tuple(self.shape))
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def is_static(self) -> bool:
+        """Whether every extent is a number."""
+        return all(isinstance(extent, int) for extent in self.shape)
+
+    @property
+    def static_shape(self) -> tuple[int, ...]:
+        """The shape as numbers; raises ValueError where an extent is symbolic."""
+        numbers = tuple(extent for extent in self.shape if isinstance(extent, int))
+        if len(numbers) != len(self.shape):
+            raise ValueError(f"{self} has symbolic extents")
+        return numbers
+
+    @property
+    def num_elements(self) -> int:
+        """How many elements a static tensor has."""
+        product = 1
+        for extent in self.static_shape:
+            product *= extent
+        return product
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return dtype_itemsize(self.dtype)
+
+    def __str__(self) -> str:
+        if not self.shape:
+            return self.dtype
+        dims = ", ".join(str(extent) for extent in self.shape)
+        return f"Tensor[({dims}{',' if len(self.shape) == 1 else ''}), {self.dtype}]"
+
+
+@dataclass(frozen=True, slots=True)
+class TupleType(Type):
+    """A product of types."""
+
+    fields: tuple[Type, ...]
+
+    def __str__(self) -> str:
+        inner = ", ".join(str(field) for field in self.fields)
+        return f"({inner}{',' if len(self.fields) == 1 else ''})"
+
+
+@dataclass(frozen=True, slots=True)
+class TypeVar(Type):
+    """A type parameter of a polymorphic function."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class FuncType(Type):
+    """A function from argument types to a result type."""
+
+    arg_types: tuple[Type, ...]
+    ret_type: Type
+    type_params: tuple[TypeVar, ...] = ()
+
+    def __str__(self) -> str:
+        params = f"[{', '.join(map(str, self.type_params))}]" if self.type_params else ""
+        return f"fn{params}({', '.join(map(str, self.arg_types))}) -> {self.ret_type}"
+
+
+def dtype_itemsize(dtype: str) -> int:
+    """Bytes of one element of `dtype`."""
+    known = _ITEMSIZE.get(dtype)
+    if known is not None:
+        return known
+    return int(dtype.lstrip("abcdefghijklmnopqrstuvwxyz")) // 8
+
+
+def scalar_type(dtype: str) -> TensorType:
+    """The rank-0 tensor type."""
+    return TensorType((), dtype)
