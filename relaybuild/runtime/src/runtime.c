@@ -1,0 +1,800 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Instances of a program: their memory, their threads, the barrier, and the checks at the boundary. Compiled for the
+ * architecture's baseline and into every model library; knows nothing of what the program computes. */
+#if defined(__linux__) && !defined(_GNU_SOURCE)
+#define _GNU_SOURCE
+#endif
+
+#include "relaybuild/program.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#if defined(__linux__)
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#endif
+#if defined(__linux__) && !defined(RB_PORTABLE_WAIT)
+#include <linux/futex.h>
+#endif
+#if defined(__x86_64__) || defined(__i386__)
+#include <cpuid.h>
+#endif
+
+enum {
+  RB_CACHE_LINE = 64,
+  RB_HUGE_PAGE = 2 << 20,
+  RB_MAX_THREADS = 1024,
+  RB_SPIN_NANOSECONDS = 50000, /* longer than a futex wake-up, far shorter than a time slice */
+  RB_SPINS_PER_CLOCK = 64
+};
+
+/* ---- error message of the calling thread ---- */
+
+static _Thread_local char rb_message[1024];
+
+const char *rb_last_error(void) {
+  return rb_message;
+}
+
+__attribute__((format(printf, 2, 3))) static RbStatus rb_fail(RbStatus status, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(rb_message, sizeof rb_message, format, arguments);
+  va_end(arguments);
+  return status;
+}
+
+/* ---- processors ---- */
+
+#if defined(__x86_64__) || defined(__i386__)
+
+typedef enum { RB_EAX, RB_EBX, RB_ECX, RB_EDX } RbRegister;
+
+/* Where CPUID reports a feature, and which register state the operating system must save for it (bits of XCR0). */
+typedef struct RbCpuFeature {
+  const char *name;
+  uint32_t leaf, subleaf;
+  RbRegister reg;
+  uint32_t bit;
+  uint32_t state;
+} RbCpuFeature;
+
+enum { RB_STATE_NONE = 0, RB_STATE_AVX = 0x6, RB_STATE_AVX512 = 0xe6, RB_STATE_AMX = 0x60000 };
+
+static const RbCpuFeature rb_cpu_features[] = {
+    {"sse3", 1, 0, RB_ECX, 0, RB_STATE_NONE},
+    {"pclmul", 1, 0, RB_ECX, 1, RB_STATE_NONE},
+    {"ssse3", 1, 0, RB_ECX, 9, RB_STATE_NONE},
+    {"fma", 1, 0, RB_ECX, 12, RB_STATE_AVX},
+    {"cx16", 1, 0, RB_ECX, 13, RB_STATE_NONE},
+    {"sse4.1", 1, 0, RB_ECX, 19, RB_STATE_NONE},
+    {"sse4.2", 1, 0, RB_ECX, 20, RB_STATE_NONE},
+    {"movbe", 1, 0, RB_ECX, 22, RB_STATE_NONE},
+    {"popcnt", 1, 0, RB_ECX, 23, RB_STATE_NONE},
+    {"aes", 1, 0, RB_ECX, 25, RB_STATE_NONE},
+    {"avx", 1, 0, RB_ECX, 28, RB_STATE_AVX},
+    {"f16c", 1, 0, RB_ECX, 29, RB_STATE_AVX},
+    {"sse", 1, 0, RB_EDX, 25, RB_STATE_NONE},
+    {"sse2", 1, 0, RB_EDX, 26, RB_STATE_NONE},
+    {"bmi", 7, 0, RB_EBX, 3, RB_STATE_NONE},
+    {"avx2", 7, 0, RB_EBX, 5, RB_STATE_AVX},
+    {"bmi2", 7, 0, RB_EBX, 8, RB_STATE_NONE},
+    {"avx512f", 7, 0, RB_EBX, 16, RB_STATE_AVX512},
+    {"avx512dq", 7, 0, RB_EBX, 17, RB_STATE_AVX512},
+    {"avx512ifma", 7, 0, RB_EBX, 21, RB_STATE_AVX512},
+    {"avx512cd", 7, 0, RB_EBX, 28, RB_STATE_AVX512},
+    {"avx512bw", 7, 0, RB_EBX, 30, RB_STATE_AVX512},
+    {"avx512vl", 7, 0, RB_EBX, 31, RB_STATE_AVX512},
+    {"avx512vbmi", 7, 0, RB_ECX, 1, RB_STATE_AVX512},
+    {"avx512vbmi2", 7, 0, RB_ECX, 6, RB_STATE_AVX512},
+    {"gfni", 7, 0, RB_ECX, 8, RB_STATE_NONE},
+    {"vaes", 7, 0, RB_ECX, 9, RB_STATE_AVX},
+    {"vpclmulqdq", 7, 0, RB_ECX, 10, RB_STATE_AVX},
+    {"avx512vnni", 7, 0, RB_ECX, 11, RB_STATE_AVX512},
+    {"avx512bitalg", 7, 0, RB_ECX, 12, RB_STATE_AVX512},
+    {"avx512vpopcntdq", 7, 0, RB_ECX, 14, RB_STATE_AVX512},
+    {"avx512vp2intersect", 7, 0, RB_EDX, 8, RB_STATE_AVX512},
+    {"amx-bf16", 7, 0, RB_EDX, 22, RB_STATE_AMX},
+    {"avx512fp16", 7, 0, RB_EDX, 23, RB_STATE_AVX512},
+    {"amx-tile", 7, 0, RB_EDX, 24, RB_STATE_AMX},
+    {"amx-int8", 7, 0, RB_EDX, 25, RB_STATE_AMX},
+    {"avxvnni", 7, 1, RB_EAX, 4, RB_STATE_AVX},
+    {"avx512bf16", 7, 1, RB_EAX, 5, RB_STATE_AVX512},
+    {"avxifma", 7, 1, RB_EAX, 23, RB_STATE_AVX},
+    {"avxvnniint8", 7, 1, RB_EDX, 4, RB_STATE_AVX},
+    {"lahf_lm", 0x80000001u, 0, RB_ECX, 0, RB_STATE_NONE},
+    {"lzcnt", 0x80000001u, 0, RB_ECX, 5, RB_STATE_NONE},
+};
+
+static uint32_t rb_cpuid(uint32_t leaf, uint32_t subleaf, RbRegister reg) {
+  unsigned int registers[4] = {0, 0, 0, 0};
+  if (!__get_cpuid_count(leaf, subleaf, &registers[RB_EAX], &registers[RB_EBX], &registers[RB_ECX],
+                         &registers[RB_EDX])) {
+    return 0;
+  }
+  return registers[reg];
+}
+
+/* XCR0: the register state that the operating system saves on a context switch. */
+static uint32_t rb_saved_state(void) {
+  const uint32_t osxsave = UINT32_C(1) << 27;
+  if (!(rb_cpuid(1, 0, RB_ECX) & osxsave)) {
+    return 0;
+  }
+  uint32_t low, high;
+  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return low;
+}
+
+static bool rb_cpu_has(const char *name, size_t length) {
+  for (size_t i = 0; i < sizeof rb_cpu_features / sizeof rb_cpu_features[0]; ++i) {
+    const RbCpuFeature *feature = &rb_cpu_features[i];
+    if (strlen(feature->name) == length && memcmp(feature->name, name, length) == 0) {
+      return (rb_cpuid(feature->leaf, feature->subleaf, feature->reg) >> feature->bit & 1u) &&
+             (rb_saved_state() & feature->state) == feature->state;
+    }
+  }
+  return false;
+}
+
+static inline void rb_pause(void) {
+  __asm__ volatile("pause");
+}
+
+#else
+
+static bool rb_cpu_has(const char *name, size_t length) {
+  (void)name;
+  (void)length;
+  return false;
+}
+
+static inline void rb_pause(void) {
+#if defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+#endif
+
+static RbStatus rb_check_cpu(const RbProgram *program) {
+  for (const char *at = program->cpu_features; at && *at;) {
+    size_t length = strcspn(at, " ");
+    if (length && !rb_cpu_has(at, length)) {
+      return rb_fail(RB_ERROR_UNSUPPORTED_CPU,
+                     "model '%s' was compiled for target '%s', which needs the processor feature '%.*s'; this "
+                     "processor does not offer it: compile the model with a lower --target",
+                     program->name, program->target, (int)length, at);
+    }
+    at += length + (at[length] == ' ');
+  }
+  return RB_OK;
+}
+
+/* The number of processors that this process may use, at least 1. */
+static int32_t rb_cpu_count(void) {
+#if defined(__linux__)
+  cpu_set_t mask;
+  if (sched_getaffinity(0, sizeof mask, &mask) == 0) {
+    return CPU_COUNT(&mask);
+  }
+#endif
+  long online = sysconf(_SC_NPROCESSORS_ONLN);
+  return online < 1 ? 1 : online > RB_MAX_THREADS ? RB_MAX_THREADS : (int32_t)online;
+}
+
+/* ---- memory ---- */
+
+/* Aligned, uninitialised memory for free(); NULL when there is none. Large blocks ask for huge pages. */
+static void *rb_allocate(size_t bytes) {
+  const size_t alignment = bytes >= 2 * (size_t)RB_HUGE_PAGE ? RB_HUGE_PAGE : RB_CACHE_LINE;
+  if (bytes > SIZE_MAX - alignment) {
+    return NULL;
+  }
+  const size_t rounded = bytes ? (bytes + alignment - 1) / alignment * alignment : alignment;
+  void *memory = aligned_alloc(alignment, rounded);
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+  if (memory && alignment == RB_HUGE_PAGE) {
+    madvise(memory, rounded, MADV_HUGEPAGE);
+  }
+#endif
+  return memory;
+}
+
+/* ---- events: a counter that threads wait on ---- */
+
+typedef struct RbEvent {
+  _Alignas(64) _Atomic uint32_t count;
+  _Atomic uint32_t sleepers;
+} RbEvent;
+
+#if defined(__linux__) && !defined(RB_PORTABLE_WAIT)
+
+static void rb_sleep_while(RbEvent *event, uint32_t count) {
+  syscall(SYS_futex, &event->count, FUTEX_WAIT_PRIVATE, count, NULL, NULL, 0);
+}
+
+static void rb_wake_all(RbEvent *event) {
+  syscall(SYS_futex, &event->count, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+}
+
+#else
+
+static pthread_mutex_t rb_sleep_mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t rb_sleep_condition = PTHREAD_COND_INITIALIZER;
+
+static void rb_sleep_while(RbEvent *event, uint32_t count) {
+  pthread_mutex_lock(&rb_sleep_mutex);
+  while (atomic_load(&event->count) == count) {
+    pthread_cond_wait(&rb_sleep_condition, &rb_sleep_mutex);
+  }
+  pthread_mutex_unlock(&rb_sleep_mutex);
+}
+
+static void rb_wake_all(RbEvent *event) {
+  (void)event;
+  pthread_mutex_lock(&rb_sleep_mutex);
+  pthread_cond_broadcast(&rb_sleep_condition);
+  pthread_mutex_unlock(&rb_sleep_mutex);
+}
+
+#endif
+
+static uint32_t rb_event_count(RbEvent *event) {
+  return atomic_load_explicit(&event->count, memory_order_acquire);
+}
+
+static int64_t rb_clock(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* True once the event has left `count`; false after `nanoseconds` without that. */
+static bool rb_event_spin(RbEvent *event, uint32_t count, int64_t nanoseconds) {
+  int64_t end = 0;
+  while (nanoseconds > 0) {
+    for (int i = 0; i < RB_SPINS_PER_CLOCK; ++i) {
+      if (rb_event_count(event) != count) {
+        return true;
+      }
+      rb_pause();
+    }
+    const int64_t now = rb_clock();
+    end = end ? end : now + nanoseconds;
+    if (now >= end) {
+      break;
+    }
+  }
+  return rb_event_count(event) != count;
+}
+
+/* Returns when the event has left `count`. Announcing the sleeper before the last look at the counter, against
+ * advancing before the look at the sleepers, is what no wake-up can slip through: both are sequentially consistent. */
+static void rb_event_wait(RbEvent *event, uint32_t count, int64_t spin_nanoseconds) {
+  if (rb_event_spin(event, count, spin_nanoseconds)) {
+    return;
+  }
+  atomic_fetch_add(&event->sleepers, 1);
+  while (atomic_load(&event->count) == count) {
+    rb_sleep_while(event, count);
+  }
+  atomic_fetch_sub(&event->sleepers, 1);
+}
+
+static void rb_event_advance(RbEvent *event) {
+  atomic_fetch_add(&event->count, 1);
+  if (atomic_load(&event->sleepers)) {
+    rb_wake_all(event);
+  }
+}
+
+/* ---- barrier ---- */
+
+struct RbBarrier {
+  RbEvent phase;
+  _Alignas(64) _Atomic int32_t arrived;
+  int64_t spin_nanoseconds;
+};
+
+void rb_barrier(struct RbBarrier *barrier, int32_t threads) {
+  if (threads <= 1) {
+    return;
+  }
+  const uint32_t phase = rb_event_count(&barrier->phase);
+  if (atomic_fetch_add_explicit(&barrier->arrived, 1, memory_order_acq_rel) + 1 < threads) {
+    rb_event_wait(&barrier->phase, phase, barrier->spin_nanoseconds);
+    return;
+  }
+  atomic_store_explicit(&barrier->arrived, 0, memory_order_relaxed);
+  rb_event_advance(&barrier->phase);
+}
+
+/* ---- instances ---- */
+
+typedef struct RbWorker {
+  pthread_t thread;
+  RbInstance *instance;
+  int32_t index;
+  uint32_t start; /* the count of `start` before the worker's first job */
+} RbWorker;
+
+struct RbInstance {
+  const RbProgram *program;
+  int32_t threads;
+  RbFrame frame;
+  const void **inputs;
+  void **outputs;
+  size_t *tensor_bytes; /* inputs, then outputs */
+
+  _Atomic int32_t holder; /* who is inside run(): 0 nobody, else 1 (one thread) or a process id (several) */
+
+  /* The rest serves instances of several threads. */
+  int32_t cpus;
+  int32_t workers_process; /* the process in which the workers exist */
+  RbWorker *workers;       /* threads - 1 */
+  bool stop;
+  _Alignas(64) _Atomic int32_t remaining; /* workers still in the current job */
+  int64_t idle_spin_nanoseconds;
+  RbEvent start; /* advanced once per job */
+  RbEvent done;
+  struct RbBarrier barrier;
+};
+
+/* Threads inside run() in all instances of this library: when they outnumber the processors, nobody spins. */
+static _Atomic int32_t rb_active_threads;
+
+static void *rb_worker_main(void *argument) {
+  RbWorker *worker = argument;
+  RbInstance *instance = worker->instance;
+  int64_t spin = instance->cpus >= instance->threads ? RB_SPIN_NANOSECONDS : 0;
+  for (uint32_t seen = worker->start;; ++seen) {
+    rb_event_wait(&instance->start, seen, spin);
+    if (instance->stop) {
+      return NULL;
+    }
+    spin = instance->idle_spin_nanoseconds;
+    instance->program->run(&instance->frame, worker->index, instance->threads);
+    if (atomic_fetch_sub_explicit(&instance->remaining, 1, memory_order_acq_rel) == 1) {
+      rb_event_advance(&instance->done);
+    }
+  }
+}
+
+static void rb_stop_workers(RbInstance *instance, int32_t count) {
+  instance->stop = true;
+  rb_event_advance(&instance->start);
+  for (int32_t i = 0; i < count; ++i) {
+    pthread_join(instance->workers[i].thread, NULL);
+  }
+  instance->stop = false;
+}
+
+static RbStatus rb_start_workers(RbInstance *instance) {
+  sigset_t all, previous;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &previous);
+  int error = 0;
+  int32_t started = 0;
+  const uint32_t start = rb_event_count(&instance->start);
+  for (; started < instance->threads - 1 && !error; started += !error) {
+    RbWorker *worker = &instance->workers[started];
+    worker->instance = instance;
+    worker->index = started + 1;
+    worker->start = start;
+    error = pthread_create(&worker->thread, NULL, rb_worker_main, worker);
+  }
+  pthread_sigmask(SIG_SETMASK, &previous, NULL);
+  if (error) {
+    rb_stop_workers(instance, started);
+    return rb_fail(RB_ERROR_THREAD, "cannot start thread %" PRId32 " of %" PRId32 " for model '%s': %s", started + 2,
+                   instance->threads, instance->program->name, strerror(error));
+  }
+  instance->workers_process = (int32_t)getpid();
+  return RB_OK;
+}
+
+/* In a child of fork() the workers are gone, and what they were doing at that moment has to be forgotten. */
+static RbStatus rb_restart_workers(RbInstance *instance) {
+  atomic_store(&instance->start.sleepers, 0);
+  atomic_store(&instance->done.sleepers, 0);
+  atomic_store(&instance->barrier.phase.sleepers, 0);
+  atomic_store(&instance->barrier.arrived, 0);
+  return rb_start_workers(instance);
+}
+
+static RbStatus rb_environment_threads(int32_t *threads) {
+  const char *text = getenv("RELAYBUILD_NUM_THREADS");
+  if (!text || !*text) {
+    return RB_OK;
+  }
+  char *end;
+  errno = 0;
+  const long value = strtol(text, &end, 10);
+  if (*end || errno || value < 1 || value > RB_MAX_THREADS) {
+    return rb_fail(RB_ERROR_INVALID_ARGUMENT, "RELAYBUILD_NUM_THREADS is '%s', expected a whole number from 1 to %d",
+                   text, RB_MAX_THREADS);
+  }
+  *threads = (int32_t)value;
+  return RB_OK;
+}
+
+/* Replaces 0 by the default and applies the program's limit. */
+static RbStatus rb_choose_threads(const RbProgram *program, int32_t *threads) {
+  if (*threads < 0 || *threads > RB_MAX_THREADS) {
+    return rb_fail(RB_ERROR_INVALID_ARGUMENT, "threads is %" PRId32 ", expected 1 to %d, or 0 for the default",
+                   *threads, RB_MAX_THREADS);
+  }
+  if (*threads == 0) {
+    const RbStatus status = rb_environment_threads(threads);
+    if (status) {
+      return status;
+    }
+  }
+  if (*threads == 0) {
+    *threads = program->default_threads > 0 ? program->default_threads : rb_cpu_count();
+  }
+  if (program->max_threads > 0 && *threads > program->max_threads) {
+    *threads = program->max_threads;
+  }
+  return RB_OK;
+}
+
+static RbStatus rb_check_program(const RbProgram *program) {
+  if (program->abi_version != RELAYBUILD_ABI_VERSION) {
+    return rb_fail(RB_ERROR_INTERNAL, "model '%s' has interface version %" PRIu32 ", its runtime %u", program->name,
+                   program->abi_version, RELAYBUILD_ABI_VERSION);
+  }
+  if ((uintptr_t)program->weights % RB_CACHE_LINE) {
+    return rb_fail(RB_ERROR_INTERNAL, "the weights of model '%s' are not aligned to %d bytes", program->name,
+                   RB_CACHE_LINE);
+  }
+  return rb_check_cpu(program);
+}
+
+static size_t rb_element_count(const RbTensorInfo *info) {
+  size_t count = 1;
+  for (int32_t i = 0; i < info->ndim; ++i) {
+    count *= (size_t)info->shape[i];
+  }
+  return count;
+}
+
+static size_t rb_tensor_bytes(const RbTensorInfo *info) {
+  return (rb_element_count(info) * info->dtype.bits * info->dtype.lanes + 7) / 8;
+}
+
+/* Fills an instance whose pointers are NULL; on failure the caller frees what is there. */
+static bool rb_allocate_parts(RbInstance *instance) {
+  const RbProgram *program = instance->program;
+  const size_t inputs = (size_t)program->num_inputs, outputs = (size_t)program->num_outputs;
+  const size_t stride = (program->scratch_bytes + RB_CACHE_LINE - 1) / RB_CACHE_LINE * RB_CACHE_LINE;
+  instance->inputs = calloc(inputs + 1, sizeof *instance->inputs);
+  instance->outputs = calloc(outputs + 1, sizeof *instance->outputs);
+  instance->tensor_bytes = calloc(inputs + outputs + 1, sizeof *instance->tensor_bytes);
+  instance->workers = calloc((size_t)instance->threads, sizeof *instance->workers);
+  if (!instance->inputs || !instance->outputs || !instance->tensor_bytes || !instance->workers) {
+    return false;
+  }
+  for (size_t i = 0; i < inputs; ++i) {
+    instance->tensor_bytes[i] = rb_tensor_bytes(&program->inputs[i]);
+  }
+  for (size_t i = 0; i < outputs; ++i) {
+    instance->tensor_bytes[inputs + i] = rb_tensor_bytes(&program->outputs[i]);
+  }
+  if (stride && (size_t)instance->threads > SIZE_MAX / stride) {
+    return false;
+  }
+  instance->frame.arena = rb_allocate(program->arena_bytes);
+  instance->frame.scratch = rb_allocate(stride * (size_t)instance->threads);
+  instance->frame.scratch_stride = stride;
+  instance->frame.weights = program->weights;
+  instance->frame.inputs = instance->inputs;
+  instance->frame.outputs = instance->outputs;
+  instance->frame.barrier = &instance->barrier;
+  return instance->frame.arena && instance->frame.scratch;
+}
+
+static void rb_free_instance(RbInstance *instance) {
+  free(instance->frame.scratch);
+  free(instance->frame.arena);
+  free(instance->workers);
+  free(instance->tensor_bytes);
+  free(instance->outputs);
+  free(instance->inputs);
+  free(instance);
+}
+
+static RbStatus rb_instance_open(const RbProgram *program, int32_t threads, RbInstance **out) {
+  RbInstance *instance = rb_allocate(sizeof *instance);
+  if (instance) {
+    memset(instance, 0, sizeof *instance);
+    instance->program = program;
+    instance->threads = threads;
+  }
+  if (!instance || !rb_allocate_parts(instance)) {
+    if (instance) {
+      rb_free_instance(instance);
+    }
+    return rb_fail(RB_ERROR_OUT_OF_MEMORY,
+                   "out of memory: model '%s' needs an arena of %zu bytes and %" PRId32 " times %zu bytes of scratch",
+                   program->name, program->arena_bytes, threads, program->scratch_bytes);
+  }
+  if (threads > 1) {
+    instance->cpus = rb_cpu_count();
+    const RbStatus status = rb_start_workers(instance);
+    if (status) {
+      rb_free_instance(instance);
+      return status;
+    }
+  }
+  *out = instance;
+  return RB_OK;
+}
+
+RbStatus rb_instance_create(const RbProgram *program, int32_t threads, RbInstance **out) {
+  if (!out) {
+    return rb_fail(RB_ERROR_INVALID_ARGUMENT, "create: the place for the instance is a null pointer");
+  }
+  *out = NULL;
+  RbStatus status = rb_check_program(program);
+  if (!status) {
+    status = rb_choose_threads(program, &threads);
+  }
+  return status ? status : rb_instance_open(program, threads, out);
+}
+
+void rb_instance_destroy(RbInstance *instance) {
+  if (!instance) {
+    return;
+  }
+  if (instance->threads > 1 && instance->workers_process == (int32_t)getpid()) {
+    rb_stop_workers(instance, instance->threads - 1);
+  }
+  rb_free_instance(instance);
+}
+
+int32_t rb_instance_num_threads(const RbInstance *instance) {
+  return instance ? instance->threads : 0;
+}
+
+/* ---- checks at the boundary ---- */
+
+typedef struct RbText {
+  char text[192];
+} RbText;
+
+static const char *rb_shape_text(RbText *out, const int64_t *shape, int32_t ndim) {
+  size_t used = (size_t)snprintf(out->text, sizeof out->text, "(");
+  for (int32_t i = 0; i < ndim && used < sizeof out->text; ++i) {
+    const char *separator = ndim == 1 ? "," : i + 1 < ndim ? ", " : "";
+    used += (size_t)snprintf(out->text + used, sizeof out->text - used, "%" PRId64 "%s", shape[i], separator);
+  }
+  if (used < sizeof out->text) {
+    snprintf(out->text + used, sizeof out->text - used, ")");
+  }
+  return out->text;
+}
+
+static const char *rb_dtype_text(RbText *out, DLDataType dtype) {
+  static const char *const names[] = {"int", "uint", "float", "handle", "bfloat", "complex", "bool"};
+  const char *name = dtype.code < sizeof names / sizeof names[0] ? names[dtype.code] : "unknown";
+  char bits[8] = "", lanes[8] = "";
+  if (dtype.code != kDLBool || dtype.bits != 8) {
+    snprintf(bits, sizeof bits, "%u", (unsigned)dtype.bits);
+  }
+  if (dtype.lanes != 1) {
+    snprintf(lanes, sizeof lanes, "x%u", (unsigned)dtype.lanes);
+  }
+  snprintf(out->text, sizeof out->text, "%s%s%s", name, bits, lanes);
+  return out->text;
+}
+
+static bool rb_same_shape(const DLTensor *tensor, const RbTensorInfo *info) {
+  if (tensor->ndim != info->ndim) {
+    return false;
+  }
+  for (int32_t i = 0; i < info->ndim; ++i) {
+    if (tensor->shape[i] != info->shape[i]) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/* Row-major without gaps; the stride of an extent of 1 means nothing. */
+static bool rb_is_compact(const DLTensor *tensor) {
+  int64_t expected = 1;
+  for (int32_t i = tensor->ndim - 1; tensor->strides && i >= 0; --i) {
+    if (tensor->shape[i] != 1 && tensor->strides[i] != expected) {
+      return false;
+    }
+    expected *= tensor->shape[i];
+  }
+  return true;
+}
+
+static size_t rb_alignment(DLDataType dtype) {
+  const size_t bytes = ((size_t)dtype.bits + 7) / 8;
+  return dtype.code == kDLComplex ? bytes / 2 : bytes ? bytes : 1;
+}
+
+static RbStatus rb_check_type(const char *role, const RbTensorInfo *info, const DLTensor *tensor) {
+  RbText found, wanted;
+  if (tensor->dtype.code != info->dtype.code || tensor->dtype.bits != info->dtype.bits ||
+      tensor->dtype.lanes != info->dtype.lanes) {
+    return rb_fail(RB_ERROR_INVALID_TENSOR, "%s '%s' has dtype %s, expected %s", role, info->name,
+                   rb_dtype_text(&found, tensor->dtype), rb_dtype_text(&wanted, info->dtype));
+  }
+  if (tensor->ndim < 0 || (tensor->ndim > 0 && !tensor->shape)) {
+    return rb_fail(RB_ERROR_INVALID_TENSOR, "%s '%s' has %" PRId32 " dimensions and %s shape", role, info->name,
+                   tensor->ndim, tensor->shape ? "a" : "a null pointer as");
+  }
+  if (!rb_same_shape(tensor, info)) {
+    return rb_fail(RB_ERROR_INVALID_TENSOR, "%s '%s' has shape %s, expected %s", role, info->name,
+                   rb_shape_text(&found, tensor->shape, tensor->ndim), rb_shape_text(&wanted, info->shape, info->ndim));
+  }
+  return RB_OK;
+}
+
+/* Checks one tensor and stores the address of its first element. */
+static RbStatus rb_check_tensor(const char *role, const RbTensorInfo *info, size_t bytes, const DLTensor *tensor,
+                                void **data) {
+  if (!tensor) {
+    return rb_fail(RB_ERROR_INVALID_TENSOR, "%s '%s' is a null pointer", role, info->name);
+  }
+  if (tensor->device.device_type != kDLCPU) {
+    return rb_fail(RB_ERROR_INVALID_TENSOR, "%s '%s' is on a device of DLPack type %d, expected the CPU (1)", role,
+                   info->name, (int)tensor->device.device_type);
+  }
+  const RbStatus status = rb_check_type(role, info, tensor);
+  if (status) {
+    return status;
+  }
+  if (bytes && !rb_is_compact(tensor)) {
+    RbText found;
+    return rb_fail(RB_ERROR_INVALID_TENSOR, "%s '%s' has strides %s, expected a row-major tensor without gaps", role,
+                   info->name, rb_shape_text(&found, tensor->strides, tensor->ndim));
+  }
+  if (bytes && !tensor->data) {
+    return rb_fail(RB_ERROR_INVALID_TENSOR, "the data of %s '%s' is a null pointer", role, info->name);
+  }
+  *data = tensor->data ? (unsigned char *)tensor->data + tensor->byte_offset : NULL;
+  if ((uintptr_t)*data % rb_alignment(info->dtype)) {
+    return rb_fail(RB_ERROR_INVALID_TENSOR, "the data of %s '%s' is not aligned to its element of %zu bytes", role,
+                   info->name, rb_alignment(info->dtype));
+  }
+  return RB_OK;
+}
+
+static bool rb_overlaps(const void *a, size_t a_bytes, const void *b, size_t b_bytes) {
+  const uintptr_t a_start = (uintptr_t)a, b_start = (uintptr_t)b;
+  return a_bytes && b_bytes && a_start < b_start + b_bytes && b_start < a_start + a_bytes;
+}
+
+/* The output at `index` against all inputs and the outputs before it. */
+static RbStatus rb_check_overlap(const RbInstance *instance, int32_t index) {
+  const RbProgram *program = instance->program;
+  const size_t *input_bytes = instance->tensor_bytes, *output_bytes = input_bytes + program->num_inputs;
+  const void *output = instance->outputs[index];
+  for (int32_t i = 0; i < program->num_inputs; ++i) {
+    if (rb_overlaps(output, output_bytes[index], instance->inputs[i], input_bytes[i])) {
+      return rb_fail(RB_ERROR_INVALID_TENSOR, "output '%s' shares memory with input '%s', expected memory of its own",
+                     program->outputs[index].name, program->inputs[i].name);
+    }
+  }
+  for (int32_t i = 0; i < index; ++i) {
+    if (rb_overlaps(output, output_bytes[index], instance->outputs[i], output_bytes[i])) {
+      return rb_fail(RB_ERROR_INVALID_TENSOR, "output '%s' shares memory with output '%s', expected memory of its own",
+                     program->outputs[index].name, program->outputs[i].name);
+    }
+  }
+  return RB_OK;
+}
+
+static RbStatus rb_bind_tensors(RbInstance *instance, const DLTensor *const *inputs, DLTensor *const *outputs) {
+  const RbProgram *program = instance->program;
+  const size_t *bytes = instance->tensor_bytes;
+  RbStatus status = RB_OK;
+  for (int32_t i = 0; i < program->num_inputs && !status; ++i) {
+    void *data = NULL;
+    status = rb_check_tensor("input", &program->inputs[i], *bytes++, inputs[i], &data);
+    instance->inputs[i] = data;
+  }
+  for (int32_t i = 0; i < program->num_outputs && !status; ++i) {
+    status = rb_check_tensor("output", &program->outputs[i], *bytes++, outputs[i], &instance->outputs[i]);
+    status = status ? status : rb_check_overlap(instance, i);
+  }
+  return status;
+}
+
+static RbStatus rb_check_counts(const RbProgram *program, const void *inputs, int32_t num_inputs, const void *outputs,
+                                int32_t num_outputs) {
+  if (num_inputs != program->num_inputs || num_outputs != program->num_outputs) {
+    return rb_fail(RB_ERROR_INVALID_ARGUMENT,
+                   "run: got %" PRId32 " inputs and %" PRId32 " outputs, model '%s' has %" PRId32 " and %" PRId32,
+                   num_inputs, num_outputs, program->name, program->num_inputs, program->num_outputs);
+  }
+  if ((num_inputs && !inputs) || (num_outputs && !outputs)) {
+    return rb_fail(RB_ERROR_INVALID_ARGUMENT, "run: the list of %s is a null pointer",
+                   num_inputs && !inputs ? "inputs" : "outputs");
+  }
+  return RB_OK;
+}
+
+/* ---- run ---- */
+
+/* Wakes the workers once, takes part as thread 0, and returns when all have finished. */
+static void rb_run_parallel(RbInstance *instance) {
+  const int32_t threads = instance->threads;
+  const int32_t active = atomic_fetch_add_explicit(&rb_active_threads, threads, memory_order_relaxed) + threads;
+  const int64_t spin = active <= instance->cpus ? RB_SPIN_NANOSECONDS : 0;
+  const uint32_t done = rb_event_count(&instance->done);
+  instance->barrier.spin_nanoseconds = spin;
+  instance->idle_spin_nanoseconds = spin;
+  atomic_store_explicit(&instance->remaining, threads - 1, memory_order_relaxed);
+  rb_event_advance(&instance->start);
+  instance->program->run(&instance->frame, 0, threads);
+  rb_event_wait(&instance->done, done, spin);
+  atomic_fetch_sub_explicit(&rb_active_threads, threads, memory_order_relaxed);
+}
+
+/* Takes the instance for this call; what a thread of the parent process holds across fork() is nobody's here. */
+static bool rb_acquire(RbInstance *instance, int32_t holder) {
+  int32_t found = 0;
+  if (atomic_compare_exchange_strong(&instance->holder, &found, holder)) {
+    return true;
+  }
+  return found != holder && atomic_compare_exchange_strong(&instance->holder, &found, holder);
+}
+
+static RbStatus rb_run_held(RbInstance *instance, int32_t process, const DLTensor *const *inputs,
+                            DLTensor *const *outputs) {
+  RbStatus status = rb_bind_tensors(instance, inputs, outputs);
+  if (status) {
+    return status;
+  }
+  if (instance->threads == 1) {
+    instance->program->run(&instance->frame, 0, 1);
+    return RB_OK;
+  }
+  if (instance->workers_process != process) {
+    status = rb_restart_workers(instance);
+  }
+  if (!status) {
+    rb_run_parallel(instance);
+  }
+  return status;
+}
+
+RbStatus rb_instance_run(RbInstance *instance, const DLTensor *const *inputs, int32_t num_inputs,
+                         DLTensor *const *outputs, int32_t num_outputs) {
+  if (!instance) {
+    return rb_fail(RB_ERROR_INVALID_ARGUMENT, "run: the instance is a null pointer");
+  }
+  RbStatus status = rb_check_counts(instance->program, inputs, num_inputs, outputs, num_outputs);
+  if (status) {
+    return status;
+  }
+  const int32_t process = instance->threads > 1 ? (int32_t)getpid() : 1;
+  if (!rb_acquire(instance, process)) {
+    return rb_fail(RB_ERROR_BUSY, "run: another thread is running this instance of model '%s'; give each its own",
+                   instance->program->name);
+  }
+  status = rb_run_held(instance, process, inputs, outputs);
+  atomic_store_explicit(&instance->holder, 0, memory_order_release);
+  return status;
+}
