@@ -141,9 +141,9 @@ def write_samples(images: np.ndarray, labels: np.ndarray) -> None:
 
 def main() -> None:
     torch.manual_seed(SEED)
-    pixels, targets = load_digits(return_X_y=True)
-    images = pixels.astype(np.uint8).reshape(-1, 8, 8)
-    labels = targets.astype(np.uint8)
+    digits: Any = load_digits()
+    images = digits.images.astype(np.uint8)
+    labels = digits.target.astype(np.uint8)
     seen, heldout, seen_labels, heldout_labels = train_test_split(
         images, labels, test_size=0.2, random_state=SEED, stratify=labels
     )
@@ -153,7 +153,8 @@ def main() -> None:
     model = to_onnx(network)
     evaluator = onnx.reference.ReferenceEvaluator(model)
     inputs = heldout[:, None, None] / np.float32(WHITE)
-    scores = np.concatenate([evaluator.run(None, {"image": image})[0] for image in inputs])
+    results: list[Any] = [evaluator.run(None, {"image": image}) for image in inputs]
+    scores = np.concatenate([result[0] for result in results])
     with torch.no_grad():
         expected = torch.softmax(network(torch.from_numpy(inputs[:, 0])), 1).numpy()
     np.testing.assert_allclose(scores, expected, atol=1e-5)
