@@ -8,7 +8,7 @@ import struct
 from dataclasses import dataclass
 from typing import TypeAlias
 
-Value: TypeAlias = "None | bool | int | float | str | bytes | tuple[Value, ...] | Digest"
+Value: TypeAlias = "bool | int | float | str | bytes | tuple[Value, ...] | Digest | None"
 
 _CHUNK = 1 << 20
 

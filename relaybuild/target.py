@@ -41,9 +41,9 @@ _V2_CPU = ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt")
 _V3_CPU = (*_V2_CPU, "avx", "avx2", "bmi", "bmi2", "fma")
 _V4_CPU = (*_V3_CPU, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 
-_V2_FLAGS = frozenset("cx16 lahf_lm popcnt pni sse4_1 sse4_2 ssse3".split())
-_V3_FLAGS = _V2_FLAGS | frozenset("avx avx2 bmi1 bmi2 f16c fma abm movbe xsave".split())
-_V4_FLAGS = _V3_FLAGS | frozenset("avx512f avx512bw avx512cd avx512dq avx512vl".split())
+_V2_FLAGS = frozenset(["cx16", "lahf_lm", "popcnt", "pni", "sse4_1", "sse4_2", "ssse3"])
+_V3_FLAGS = _V2_FLAGS | frozenset(["avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"])
+_V4_FLAGS = _V3_FLAGS | frozenset(["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"])
 
 # Ordered from the least to the most capable, which `Target.host` relies on.
 _LEVELS: dict[str, _Level] = {

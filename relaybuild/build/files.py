@@ -1,0 +1,117 @@
+"""Writes files so that a reader sees all of one or nothing; does not know what is in them."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from relaybuild.errors import UserError
+
+_REASONS = {
+    errno.ENOSPC: "there is no space left on the device; free some, or choose another folder",
+    errno.EDQUOT: "the disk quota is used up; free some space, or choose another folder",
+    errno.EFBIG: "the file system does not take a file of this size; choose another folder",
+    errno.EROFS: "the file system is read-only; choose another folder",
+    errno.EACCES: "permission is denied; choose another folder, or change its permissions",
+    errno.EPERM: "the operation is not permitted; choose another folder, or change its permissions",
+    errno.ENOENT: "its folder does not exist; create it, or choose another",
+    errno.ENOTDIR: "what should be its folder is a file; choose another",
+    errno.EISDIR: "it is a folder; name a file",
+    errno.ENAMETOOLONG: "the name is too long; choose a shorter one",
+}
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn an OSError inside the block into a UserError: `path` cannot be written, why, and what to do."""
+    try:
+        yield
+    except OSError as error:
+        reason = _REASONS.get(error.errno or 0, error.strerror or str(error))
+        raise UserError(f"cannot write '{path}': {reason}") from error
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder and those above it, if they are not there; raises UserError."""
+    with writing(path):
+        path.mkdir(parents=True, exist_ok=True)
+
+
+def write_if_changed(path: Path, text: str) -> bool:
+    """Make `path` hold `text` (UTF-8), leaving it and its time alone if it does already; whether it was written.
+
+    Raises UserError if it cannot be written.
+    """
+    data = text.encode()
+    with contextlib.suppress(OSError):
+        if path.read_bytes() == data:
+            return False
+    write_atomically(path, lambda file: _write_all(file, data))
+    return True
+
+
+def write_atomically(path: Path, write: Callable[[BinaryIO], None]) -> None:
+    """Create `path` with what `write` puts into the file it is given, by rename; nothing is left behind on failure.
+
+    Raises UserError if the file cannot be written; other exceptions of `write` pass through.
+    """
+    temporary = temporary_beside(path)
+    with writing(path):
+        try:
+            with open(temporary, "wb") as file:
+                write(file)
+            os.replace(temporary, path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+
+def check_writable(path: Path) -> None:
+    """Raise UserError if no file can be created at `path`: now, before time is spent on its content."""
+    with writing(path):
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        temporary = temporary_beside(path)
+        temporary.touch()
+        temporary.unlink()
+
+
+def publish(source: Path, path: Path, *, keep_source: bool) -> None:
+    """Put a finished file at `path` by rename, replacing what is there at once; raises UserError.
+
+    The source is moved, or copied if it is to be kept or lies on another device.
+    """
+    with writing(path):
+        if not keep_source and _moved(source, path):
+            return
+        temporary = temporary_beside(path)
+        try:
+            shutil.copy(source, temporary)
+            os.replace(temporary, path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+
+def temporary_beside(path: Path) -> Path:
+    """A name in the folder of `path` that no other process or thread of this build uses."""
+    return path.with_name(f".{path.name[:200]}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
+
+
+def _moved(source: Path, path: Path) -> bool:
+    try:
+        os.replace(source, path)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        return False
+    return True
+
+
+def _write_all(file: BinaryIO, data: bytes) -> None:
+    file.write(data)

@@ -1,0 +1,219 @@
+"""Finds the C compiler, proves that it works and says what it is; does not know what will be compiled."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from relaybuild.build.process import Completed, run_together
+from relaybuild.digest import Digest, Hasher, digest_file
+from relaybuild.errors import UserError
+
+_LAUNCHERS = frozenset(("ccache", "sccache", "distcc", "icecc", "buildcache"))
+
+_PROBE_SOURCE = """\
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+int32_t rb_probe(const float *x) { float y; memcpy(&y, x, sizeof y); return (int32_t)sqrtf(y); }
+"""
+
+_INSTALL = """install one:
+    Debian, Ubuntu:  apt-get install gcc libc6-dev
+    Fedora, RHEL:    dnf install gcc glibc-devel
+    Alpine:          apk add gcc musl-dev
+    macOS:           xcode-select --install
+or name one with --cc or the variable CC"""
+
+_BUILD_ID_NOTE = re.compile(rb"\x04\0\0\0([\x08-\x40])\0\0\0\x03\0\0\0GNU\0", re.DOTALL)
+
+KERNEL_CFLAGS = ("-O3", "-fno-trapping-math", "-fno-stack-protector")
+"""Flags for units that carry the arithmetic, to be followed by `Target.cflags`; results stay IEEE values."""
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """A compiler that has compiled and linked a shared library on this machine.
+
+    `command` is how it is called, launcher and own arguments included; `path` is the compiler itself; `family` is `gcc`
+    or `clang`; `machine` is what it compiles for, such as `x86_64-linux-gnu`. `digest` identifies the driver, the
+    compiler proper, the assembler, the linker and the version text by content, not by path or time.
+    """
+
+    command: tuple[str, ...]
+    path: Path
+    family: str
+    version: str
+    machine: str
+    digest: Digest
+
+    @property
+    def compiler_command(self) -> tuple[str, ...]:
+        """`command` without a launcher such as ccache: for links, and for what must not go through a cache."""
+        return _without_launchers(self.command)
+
+    @property
+    def is_elf(self) -> bool:
+        """Whether objects are ELF files, and linker flags those of GNU-like linkers."""
+        return not any(system in self.machine for system in ("darwin", "mingw", "windows", "msvc"))
+
+    @property
+    def cflags(self) -> tuple[str, ...]:
+        """Flags of every compilation; a unit's own flags come after them and win."""
+        return (
+            "-std=gnu11",
+            "-O2",
+            "-pipe",
+            "-fPIC",
+            "-fvisibility=hidden",
+            "-ffp-contract=fast",
+            "-fno-math-errno",
+            "-fdiagnostics-color=never",
+        )
+
+    @property
+    def ldflags(self) -> tuple[str, ...]:
+        """Flags of every link of a shared library: nothing undefined, nothing needless, the same bytes every time."""
+        if not self.is_elf:
+            return ("-shared",)
+        return (
+            "-shared",
+            "-static-libgcc",
+            "-Wl,--as-needed",
+            "-Wl,--build-id=none",
+            "-Wl,--exclude-libs,ALL",
+            "-Wl,-z,defs",
+            "-Wl,-z,noexecstack",
+            "-Wl,-z,relro",
+        )
+
+    def __str__(self) -> str:
+        return f"{self.family} {self.version} ({self.machine}, {shlex.join(self.command)})"
+
+
+def probe(cc: str | None = None, *, environ: Mapping[str, str] | None = None) -> Toolchain:
+    """Find and try the compiler: `cc` if given, else `$CC`, else `cc`, `gcc` or `clang` on the PATH.
+
+    `cc` and `$CC` may be a path or a command with words (`ccache gcc -m64`). Raises UserError if there is none or it is
+    neither gcc nor clang, ToolError with its output if it is there but cannot make a shared library.
+    """
+    environment = os.environ if environ is None else environ
+    command = _find(cc, environment)
+    compiler = _without_launchers(command)
+    with tempfile.TemporaryDirectory(prefix="relaybuild-probe-") as folder:
+        trial = _trial(command, Path(folder))
+        questions = ("--version", "-dumpmachine", "-print-prog-name=cc1", "-print-prog-name=as", "-print-prog-name=ld")
+        results = run_together([trial, *((*compiler, question) for question in questions)], environ=environment)
+    _check(results, command)
+    version_text, machine, *programs = (result.output.strip() for result in results[1:])
+    return Toolchain(
+        command=command,
+        path=Path(compiler[0]),
+        family=_family(version_text, command),
+        version=_version(version_text),
+        machine=machine,
+        digest=_identity(compiler, version_text, machine, programs, environment),
+    )
+
+
+def _find(cc: str | None, environ: Mapping[str, str]) -> tuple[str, ...]:
+    for text, origin in ((cc, "--cc"), (environ.get("CC"), "the variable CC")):
+        if text is not None and text.strip():
+            return _resolve(text.strip(), origin, environ)
+    for name in ("cc", "gcc", "clang"):
+        if path := shutil.which(name, path=environ.get("PATH")):
+            return (path,)
+    raise UserError(f"no C compiler was found: looked for 'cc', 'gcc' and 'clang' on the PATH; {_INSTALL}")
+
+
+def _resolve(text: str, origin: str, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The words of a compiler command, the programs among them as absolute paths."""
+    search = environ.get("PATH")
+    if whole := shutil.which(text, path=search):
+        return (os.path.abspath(whole),)
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise UserError(f"the compiler command '{text}' (from {origin}) cannot be split into words: {error}") from error
+    resolved: list[str] = []
+    for index, word in enumerate(words):
+        path = shutil.which(word, path=search)
+        if path is None:
+            raise UserError(f"the compiler '{word}' (from {origin}) was not found or is not executable; {_INSTALL}")
+        resolved.append(os.path.abspath(path))
+        if Path(word).stem not in _LAUNCHERS or index + 1 == len(words):
+            return (*resolved, *words[index + 1 :])
+    raise UserError(f"the compiler command (from {origin}) is empty; {_INSTALL}")
+
+
+def _without_launchers(command: Sequence[str]) -> tuple[str, ...]:
+    first = next((i for i, word in enumerate(command) if Path(word).stem not in _LAUNCHERS), 0)
+    return tuple(command[first:])
+
+
+def _trial(command: Sequence[str], folder: Path) -> tuple[str, ...]:
+    source = folder / "probe.c"
+    source.write_text(_PROBE_SOURCE, encoding="utf-8")
+    return (*command, "-std=gnu11", "-pipe", "-fPIC", "-shared", str(source), "-o", str(folder / "probe.so"), "-lm")
+
+
+def _check(results: Sequence[Completed], command: Sequence[str]) -> None:
+    trial, version, machine = results[:3]
+    name = shlex.join(command)
+    trial.check(
+        f"the compiler '{name}' cannot make a shared library; mend its installation (are the C library's headers, "
+        "'libc6-dev' or 'glibc-devel', there?) or name another with --cc"
+    )
+    for result in (version, machine):
+        result.check(f"the compiler '{name}' does not say what it is; name gcc or clang with --cc")
+
+
+def _family(version_text: str, command: Sequence[str]) -> str:
+    if "clang" in version_text.lower():
+        return "clang"
+    if "Free Software Foundation" in version_text:
+        return "gcc"
+    first_line = version_text.partition("\n")[0]
+    raise UserError(
+        f"the compiler '{shlex.join(command)}' is neither gcc nor clang: it calls itself '{first_line}'; "
+        "name gcc or clang with --cc"
+    )
+
+
+def _version(version_text: str) -> str:
+    """The version number: after the word 'version' for clang, the last of the first line for gcc."""
+    first_line = version_text.partition("\n")[0]
+    if match := re.search(r"version (\d+(?:\.\d+)+)", first_line):
+        return match[1]
+    numbers: list[str] = re.findall(r"(?<![\w.-])\d+(?:\.\d+)+", first_line)
+    return numbers[-1] if numbers else "unknown"
+
+
+def _identity(
+    compiler: Sequence[str], version_text: str, machine: str, programs: Sequence[str], environ: Mapping[str, str]
+) -> Digest:
+    hasher = Hasher("toolchain.1").field("version", version_text).field("machine", machine)
+    hasher.field("arguments", tuple(compiler[1:])).field("driver", _binary_identity(compiler[0]))
+    for role, program in zip(("cc1", "as", "ld"), programs):
+        path = shutil.which(program, path=environ.get("PATH"))
+        hasher.field(role, _binary_identity(path) if path else None)
+    return hasher.digest()
+
+
+def _binary_identity(path: str) -> bytes:
+    """What tells a program's content from another's: its GNU build id, else the SHA-256 of the whole file.
+
+    Hashing the compiler proper (30 MB and more) on every build would take longer than compiling a kernel.
+    """
+    with open(path, "rb") as file:
+        head = file.read(4096)
+    note = _BUILD_ID_NOTE.search(head) if head.startswith(b"\x7fELF") else None
+    if note is not None and note.end() + note[1][0] <= len(head):
+        return b"build-id:" + head[note.end() : note.end() + note[1][0]]
+    return b"sha256:" + bytes.fromhex(digest_file(path).hex)
