@@ -1,0 +1,367 @@
+"""Turns a scalar expression into loop IR, for one element or for a vector of elements along one axis; knows no operator.
+
+Shared sub-expressions become locals. A `select` on an index condition becomes a branch, so that a guarded load is made
+only where its index is valid; a `select` on data is computed without branching.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from relaybuild.errors import InternalError, UnsupportedError
+from relaybuild.lower.index import Axis, Index
+from relaybuild.lower.loop_ir import Builder
+from relaybuild.lower.scalar import COMPARISONS, ScalarBuilder, ScalarExpr, indices_of, mentions_axis, walk
+
+C_TYPES = {
+    "float16": "_Float16",
+    "float32": "float",
+    "float64": "double",
+    "int8": "int8_t",
+    "int16": "int16_t",
+    "int32": "int32_t",
+    "int64": "int64_t",
+    "uint8": "uint8_t",
+    "uint16": "uint16_t",
+    "uint32": "uint32_t",
+    "uint64": "uint64_t",
+    "bool": "uint8_t",
+}
+
+_INFIX = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "div": "/",
+    "and": "&&",
+    "or": "||",
+    "bitand": "&",
+    "bitor": "|",
+    "bitxor": "^",
+    "shl": "<<",
+    "shr": ">>",
+    **COMPARISONS,
+}
+_VECTOR_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
+_VECTOR_MASKS = {"and": "&", "or": "|", "xor": "^"}
+_VECTOR_UNARY = {
+    name: f"rb_{name}"
+    for name in "neg abs exp log sqrt rsqrt tanh sigmoid erf floor ceil round trunc sign".split()
+}
+_LIBM = {
+    name: name
+    for name in "exp log sqrt tanh erf floor ceil trunc sin cos tan asin acos atan sinh cosh asinh acosh atanh".split()
+} | {"abs": "fabs", "round": "nearbyint"}
+
+
+def c_type(dtype: str) -> str:
+    """The C type of an element; a dtype that C has not is an UnsupportedError."""
+    if dtype not in C_TYPES:
+        raise UnsupportedError(f"the host backend has no code for element type '{dtype}'")
+    return C_TYPES[dtype]
+
+
+def is_vectorizable(root: ScalarExpr, axis: Axis) -> bool:
+    """Whether `root` has a vector form along `axis`: float32 throughout, no guarded load that differs by lane."""
+    for node in walk(root):
+        varies = mentions_axis(node, axis) if node.op in ("range", "index", "load") else True
+        if node.op == "range" and varies:
+            return False
+        if node.op == "index" and varies:
+            return False
+        if node.op == "load" and (node.dtype != "float32" and varies):
+            return False
+        if node.op == "unary" and node.data not in _VECTOR_UNARY and node.data not in ("not", "isnan"):
+            return False
+        if node.op == "binary" and node.data not in _VECTOR_INFIX | COMPARISONS | _VECTOR_MASKS | {"max": 0, "min": 0}:
+            return False
+        if node.op == "cast" or (node.dtype not in ("float32", "bool") and node.op != "const"):
+            return False
+        if node.op == "binary" and node.data in COMPARISONS and node.args[0].dtype != "float32":
+            return False
+        if node.op == "load" and varies and _run_time_lane(node):
+            return False
+    return root.dtype == "float32"
+
+
+def _run_time_lane(node: ScalarExpr) -> bool:
+    return any("at" in str(index) and "Opaque" in repr(index) for index in indices_of(node))
+
+
+@dataclass
+class Emitter:
+    """Emits one expression for `lanes` elements along `axis` (1 lane: a plain scalar).
+
+    `pointers[k]` is the C name of operand k; `anchor` is the C expression of the template's value; `scalars` is the
+    builder that made the expression.
+    """
+
+    builder: Builder
+    pointers: Sequence[str]
+    scalars: ScalarBuilder
+    lanes: int = 1
+    axis: Axis | None = None
+    anchor: str = ""
+    _names: dict[int, str] = field(default_factory=dict)
+
+    def emit(self, root: ScalarExpr) -> str:
+        """Statements that compute `root`; returns the C expression of its value."""
+        order = [node for node in walk(root)] if not _has_branch(root) else []
+        uses = _count_uses(root)
+        for node in order:
+            self._emit_node(node, uses)
+        return self._names[id(root)] if order else self._emit_scoped(root, uses)
+
+    def _emit_scoped(self, root: ScalarExpr, uses: dict[int, int]) -> str:
+        """As `emit`, opening a branch at each `select` on an index condition."""
+        pending: list[tuple[ScalarExpr, bool]] = [(root, False)]
+        while pending:
+            node, expanded = pending.pop()
+            if id(node) in self._names:
+                continue
+            if node.op == "select" and _is_guard(node.args[0]):
+                self._emit_branch(node, uses)
+            elif expanded:
+                self._emit_node(node, uses)
+            else:
+                pending.append((node, True))
+                pending.extend((arg, False) for arg in reversed(node.args))
+        return self._names[id(root)]
+
+    def _emit_branch(self, node: ScalarExpr, uses: dict[int, int]) -> None:
+        cond, chosen, other = node.args
+        condition = self._emit_scoped(cond, uses)
+        name = self.builder.declare("rb_v" if self._is_vector(node) else c_type(node.dtype), "v")
+        outer = dict(self._names)
+        with self.builder.branch(condition) as branch:
+            self.builder.assign(name, self._value(chosen, node, uses))
+        self._names = dict(outer)
+        with self.builder.block(branch.otherwise):
+            self.builder.assign(name, self._value(other, node, uses))
+        self._names = outer
+        self._names[id(node)] = name
+
+    def _value(self, node: ScalarExpr, parent: ScalarExpr, uses: dict[int, int]) -> str:
+        text = self._emit_scoped(node, uses)
+        return f"rb_splat({text})" if self._is_vector(parent) and not self._is_vector(node) else text
+
+    def _is_vector(self, node: ScalarExpr) -> bool:
+        if self.lanes == 1 or self.axis is None:
+            return False
+        axis = self.axis
+        return any(n.op == "anchor" or any(i.mentions(axis) for i in indices_of(n)) for n in walk(node))
+
+    def _emit_node(self, node: ScalarExpr, uses: dict[int, int]) -> None:
+        if id(node) in self._names:
+            return
+        vector = self._is_vector(node)
+        text = self._vector_text(node) if vector else self._scalar_text(node)
+        if node.op in ("const", "anchor", "index") or (uses.get(id(node), 1) < 2 and len(text) < 60 and node.op != "load"):
+            self._names[id(node)] = text
+            return
+        ctype = ("rb_m" if node.dtype == "bool" else "rb_v") if vector else c_type(node.dtype)
+        self._names[id(node)] = self.builder.let(ctype, "v", _strip(text))
+
+    def _operand(self, node: ScalarExpr, vector: bool) -> str:
+        text = self._names[id(node)]
+        if vector and not self._is_vector(node):
+            return f"rb_splat_mask({text})" if node.dtype == "bool" else f"rb_splat({text})"
+        return text
+
+    def _scalar_text(self, node: ScalarExpr) -> str:
+        args = [self._names[id(arg)] for arg in node.args]
+        if node.op == "load":
+            operand, address = node.data
+            return f"{self.pointers[operand]}[{self._index_text(address)}]"
+        if node.op == "anchor":
+            return self.anchor
+        if node.op == "const":
+            return c_literal(node.data, node.dtype)
+        if node.op == "index":
+            return f"(({c_type(node.dtype)})({self._index_text(node.data)}))"
+        if node.op == "range":
+            return self._range_text(node)
+        if node.op == "select":
+            return f"({args[0]} ? {args[1]} : {args[2]})"
+        if node.op == "cast":
+            return f"({args[0]} != 0)" if node.dtype == "bool" else f"(({c_type(node.dtype)})({args[0]}))"
+        if node.op == "unary":
+            return _scalar_unary(node, args[0])
+        return _scalar_binary(node, args[0], args[1])
+
+    def _range_text(self, node: ScalarExpr) -> str:
+        index, begin, end = node.data
+        tests = []
+        if (index - begin).lower is None or (index - begin).lower < 0:
+            tests.append(f"{self._index_text(index)} >= {self._index_text(begin)}")
+        if (end - index).lower is None or (end - index).lower <= 0:
+            tests.append(f"{self._index_text(index)} < {self._index_text(end)}")
+        return "(" + (" && ".join(tests) or "1") + ")"
+
+    def _vector_text(self, node: ScalarExpr) -> str:
+        if node.op == "anchor":
+            return self.anchor
+        if node.op == "load":
+            return self._vector_load(node)
+        args = [self._operand(arg, True) for arg in node.args]
+        if node.op == "select":
+            return f"rb_select({args[0]}, {args[1]}, {args[2]})"
+        if node.op == "unary":
+            return _vector_unary(node, args[0])
+        if node.op == "binary":
+            return _vector_binary(node, args[0], args[1])
+        raise InternalError(f"scalar operation '{node.op}' has no vector form")
+
+    def _vector_load(self, node: ScalarExpr) -> str:
+        operand, address = node.data
+        pointer = self.pointers[operand]
+        assert self.axis is not None
+        if address.coefficient(self.axis) == 1:
+            return f"rb_load({pointer} + {self._index_text(address.substitute({self.axis: 0}))})"
+        lanes = [self._index_text(address.substitute({self.axis: lane})) for lane in range(self.lanes)]
+        return "(rb_v){" + ", ".join(f"{pointer}[{lane}]" for lane in lanes) + "}"
+
+    def _index_text(self, index: Index) -> str:
+        for name, scalar in self.scalars.run_time_indices.items():
+            if any(str(atom) == name for monomial, _ in index.terms for atom in monomial) or f"{name}" in str(index):
+                self._bind_run_time(name, scalar)
+        return str(index)
+
+    def _bind_run_time(self, name: str, scalar: ScalarExpr) -> None:
+        key = -1 - int(name.removeprefix("at"))
+        if key in self._names:
+            return
+        text = self._emit_scoped(scalar, _count_uses(scalar))
+        from relaybuild.lower.loop_ir import Let
+
+        self.builder.append(Let("ptrdiff_t", name, f"(ptrdiff_t)({text})"))
+        self._names[key] = name
+
+
+def _count_uses(root: ScalarExpr) -> dict[int, int]:
+    uses: dict[int, int] = {}
+    for node in walk(root):
+        for arg in node.args:
+            uses[id(arg)] = uses.get(id(arg), 0) + 1
+    return uses
+
+
+def _is_guard(cond: ScalarExpr) -> bool:
+    return any(node.op == "range" for node in walk(cond))
+
+
+def _has_branch(root: ScalarExpr) -> bool:
+    return any(node.op == "select" and _is_guard(node.args[0]) for node in walk(root))
+
+
+def c_literal(value: float | int | bool, dtype: str) -> str:
+    """A literal that reads back as exactly `value`."""
+    if dtype == "bool":
+        return "1" if value else "0"
+    if not dtype.startswith(("float", "bfloat")):
+        return _int_literal(int(value), dtype)
+    number = float(value)
+    cast = "(_Float16)" if dtype == "float16" else ""
+    suffix = "" if dtype == "float64" else "f"
+    if number != number:
+        return f"{cast}NAN"
+    if number in (float("inf"), float("-inf")):
+        return f"{cast}{'-' if number < 0 else ''}INFINITY"
+    text = float(number).hex() if repr(number).count("e") and abs(number) < 1e-30 else repr(number)
+    return f"({cast}{text}{suffix})" if number < 0 or cast or text.startswith("-") else f"{text}{suffix}"
+
+
+def _int_literal(value: int, dtype: str) -> str:
+    if value == -(2**63):
+        return "INT64_MIN"
+    text = f"{value}LL" if dtype == "int64" and abs(value) > 2**31 - 1 else str(value)
+    if dtype == "uint64" or (dtype == "uint32" and value > 2**31 - 1):
+        text = f"{value}ULL"
+    return f"({text})" if value < 0 else text
+
+
+def _strip(text: str) -> str:
+    """Without one pair of parentheses around the whole."""
+    if not (text.startswith("(") and text.endswith(")")) or text.startswith("(rb_v)"):
+        return text
+    depth = 0
+    for position, char in enumerate(text):
+        depth += (char == "(") - (char == ")")
+        if depth == 0 and position < len(text) - 1:
+            return text
+    return text[1:-1]
+
+
+def _scalar_unary(node: ScalarExpr, x: str) -> str:
+    name, dtype = node.data, node.args[0].dtype
+    floating = dtype.startswith("float")
+    suffix = "" if dtype == "float64" else "f"
+    one = "1.0" if dtype == "float64" else "1.0f"
+    if name == "neg":
+        return f"(-{x})"
+    if name == "not":
+        return f"(!{x})"
+    if name in ("isnan", "isinf"):
+        return f"({name}({x}) != 0)"
+    if name == "sign":
+        return f"({x} != {x} ? {x} : ({c_type(dtype)})(({x} > 0) - ({x} < 0)))" if floating else f"(({x} > 0) - ({x} < 0))"
+    if name == "sigmoid":
+        return f"({one} / ({one} + exp{suffix}(-{x})))"
+    if name == "rsqrt":
+        return f"({one} / sqrt{suffix}({x}))"
+    if name == "abs" and not floating:
+        return f"({x} < 0 ? -{x} : {x})"
+    if name in ("floor", "ceil", "round", "trunc") and not floating:
+        return x
+    if name in _LIBM:
+        return f"{_LIBM[name]}{suffix}({x})"
+    raise InternalError(f"scalar operation '{name}' has no C form")
+
+
+def _scalar_binary(node: ScalarExpr, a: str, b: str) -> str:
+    name, dtype = node.data, node.args[0].dtype
+    floating = dtype.startswith("float")
+    suffix = "" if dtype == "float64" else "f"
+    if name in _INFIX:
+        text = f"({a} {_INFIX[name]} {b})"
+        narrow = name not in COMPARISONS and dtype in ("int8", "int16", "uint8", "uint16", "float16")
+        return f"(({c_type(dtype)}){text})" if narrow else text
+    if name == "xor":
+        return f"(!{a} != !{b})"
+    if name in ("max", "min"):
+        if floating:
+            return f"rb_{name}_{'f64' if dtype == 'float64' else 'f32'}({a}, {b})"
+        return f"({a} {'>' if name == 'max' else '<'} {b} ? {a} : {b})"
+    if name == "pow":
+        return f"pow{suffix}({a}, {b})" if floating else f"(({c_type(dtype)})pow((double){a}, (double){b}))"
+    if name == "mod":
+        return f"fmod{suffix}({a}, {b})" if floating else f"({a} % {b})"
+    if name == "floordiv":
+        return f"floor{suffix}({a} / {b})" if floating else f"({a} / {b} - (({a} % {b} != 0) && (({a} < 0) != ({b} < 0))))"
+    if name == "floormod":
+        if floating:
+            return f"({a} - {b} * floor{suffix}({a} / {b}))"
+        return f"({a} % {b} + (({a} % {b} != 0) && (({a} < 0) != ({b} < 0)) ? {b} : 0))"
+    raise InternalError(f"scalar operation '{name}' has no C form")
+
+
+def _vector_unary(node: ScalarExpr, x: str) -> str:
+    if node.data == "not":
+        return f"(~{x})"
+    if node.data == "isnan":
+        return f"RB_NOT_NUMBER({x})"
+    return f"{_VECTOR_UNARY[node.data]}({x})"
+
+
+def _vector_binary(node: ScalarExpr, a: str, b: str) -> str:
+    name = node.data
+    if name == "max" and "rb_splat(0.0f)" in (a, b):
+        return f"rb_relu({b if a == 'rb_splat(0.0f)' else a})"
+    if name in ("max", "min"):
+        return f"rb_{name}({a}, {b})"
+    if name in COMPARISONS:
+        return f"RB_COMPARE({a}, {COMPARISONS[name]}, {b})"
+    if name in _VECTOR_MASKS:
+        return f"({a} {_VECTOR_MASKS[name]} {b})"
+    return f"({a} {_VECTOR_INFIX[name]} {b})"

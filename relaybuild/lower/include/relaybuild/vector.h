@@ -1,0 +1,246 @@
+/* Vectors of RB_LANES floats for generated kernels: 16, 8 or 4 by vector extensions, or 1, which is plain C11.
+ *
+ * A kernel defines RB_LANES before it includes this file. Knows nothing of tensors. */
+#ifndef RELAYBUILD_VECTOR_H_
+#define RELAYBUILD_VECTOR_H_
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__GNUC__)
+#define RB_INLINE static inline __attribute__((always_inline, unused))
+#else
+#define RB_INLINE static inline
+#endif
+
+#if RB_LANES > 1
+
+typedef float rb_v __attribute__((vector_size(4 * RB_LANES)));
+typedef int32_t rb_m __attribute__((vector_size(4 * RB_LANES)));
+typedef float rb_vu __attribute__((vector_size(4 * RB_LANES), aligned(4), may_alias));
+
+RB_INLINE rb_v rb_load(const float *p) { return *(const rb_vu *)(const void *)p; }
+RB_INLINE void rb_store(float *p, rb_v v) { *(rb_vu *)(void *)p = v; }
+RB_INLINE rb_v rb_splat(float x) { return x - (rb_v){0}; }
+RB_INLINE rb_m rb_bits(rb_v v) { return (rb_m)v; }
+RB_INLINE rb_v rb_float_of(rb_m m) { return __builtin_convertvector(m, rb_v); }
+RB_INLINE rb_v rb_of_bits(rb_m m) { return (rb_v)m; }
+RB_INLINE rb_m rb_splat_mask(int condition) { return (rb_m){0} - (condition ? 1 : 0); }
+RB_INLINE rb_v rb_select(rb_m m, rb_v a, rb_v b) { return (rb_v)((m & (rb_m)a) | (~m & (rb_m)b)); }
+RB_INLINE rb_v rb_and(rb_v v, rb_m m) { return (rb_v)((rb_m)v & m); }
+#define RB_EACH_LANE(result, expression)              \
+  do {                                                \
+    for (int lane = 0; lane < RB_LANES; ++lane) {     \
+      (result)[lane] = (expression);                  \
+    }                                                 \
+  } while (0)
+#define RB_LANE(v, lane) ((v)[lane])
+
+RB_INLINE float rb_sum_lanes(rb_v v) {
+  float part[RB_LANES];
+  memcpy(part, &v, sizeof part);
+  for (int width = RB_LANES / 2; width > 0; width /= 2) {
+    for (int lane = 0; lane < width; ++lane) {
+      part[lane] += part[lane + width];
+    }
+  }
+  return part[0];
+}
+
+#else
+
+typedef float rb_v;
+typedef int32_t rb_m;
+
+RB_INLINE rb_v rb_load(const float *p) { return *p; }
+RB_INLINE void rb_store(float *p, rb_v v) { *p = v; }
+RB_INLINE rb_v rb_splat(float x) { return x; }
+RB_INLINE rb_m rb_bits(rb_v v) {
+  rb_m m;
+  memcpy(&m, &v, sizeof m);
+  return m;
+}
+RB_INLINE rb_v rb_float_of(rb_m m) { return (float)m; }
+RB_INLINE rb_v rb_of_bits(rb_m m) {
+  rb_v v;
+  memcpy(&v, &m, sizeof v);
+  return v;
+}
+RB_INLINE rb_m rb_splat_mask(int condition) { return condition ? -1 : 0; }
+RB_INLINE rb_v rb_select(rb_m m, rb_v a, rb_v b) { return m ? a : b; }
+RB_INLINE rb_v rb_and(rb_v v, rb_m m) { return m ? v : 0.0f; }
+#define RB_EACH_LANE(result, expression)   \
+  do {                                     \
+    for (int lane = 0; lane < 1; ++lane) { \
+      (result) = (expression);             \
+    }                                      \
+  } while (0)
+#define RB_LANE(v, lane) (v)
+
+RB_INLINE float rb_sum_lanes(rb_v v) { return v; }
+
+#endif
+
+/* A comparison of vectors is a mask of all ones or zeros; of scalars (RB_LANES 1) it is 0 or 1, made a mask here. */
+#if RB_LANES > 1
+#define RB_COMPARE(a, op, b) ((a)op(b))
+#define RB_NOT_NUMBER(v) ((v) != (v))
+#else
+#define RB_COMPARE(a, op, b) (((a)op(b)) ? -1 : 0)
+#define RB_NOT_NUMBER(v) (((v) != (v)) ? -1 : 0)
+#endif
+
+/* Maximum and minimum return NaN where either argument is one. */
+RB_INLINE rb_v rb_max(rb_v a, rb_v b) { return rb_select(RB_COMPARE(a, >, b) | RB_NOT_NUMBER(a), a, b); }
+RB_INLINE rb_v rb_min(rb_v a, rb_v b) { return rb_select(RB_COMPARE(a, <, b) | RB_NOT_NUMBER(a), a, b); }
+RB_INLINE rb_v rb_relu(rb_v v) { return rb_and(v, ~RB_COMPARE(v, <, rb_splat(0.0f))); }
+RB_INLINE rb_v rb_abs(rb_v v) { return rb_of_bits(rb_bits(v) & 0x7fffffff); }
+RB_INLINE rb_v rb_copysign(rb_v magnitude, rb_v sign) {
+  return rb_of_bits((rb_bits(magnitude) & 0x7fffffff) | (rb_bits(sign) & (rb_m)(rb_bits(sign) & ~0x7fffffff)));
+}
+
+RB_INLINE float rb_max_lanes(rb_v v) {
+  float best = RB_LANE(v, 0);
+  for (int lane = 1; lane < RB_LANES; ++lane) {
+    float x = RB_LANE(v, lane);
+    best = (x > best || x != x) ? x : best;
+  }
+  return best;
+}
+RB_INLINE float rb_min_lanes(rb_v v) {
+  float best = RB_LANE(v, 0);
+  for (int lane = 1; lane < RB_LANES; ++lane) {
+    float x = RB_LANE(v, lane);
+    best = (x < best || x != x) ? x : best;
+  }
+  return best;
+}
+RB_INLINE float rb_prod_lanes(rb_v v) {
+  float product = RB_LANE(v, 0);
+  for (int lane = 1; lane < RB_LANES; ++lane) {
+    product *= RB_LANE(v, lane);
+  }
+  return product;
+}
+
+#define RB_LANEWISE(name, function)                \
+  RB_INLINE rb_v name(rb_v v) {                    \
+    rb_v result = v;                               \
+    RB_EACH_LANE(result, function(RB_LANE(v, lane))); \
+    return result;                                 \
+  }
+RB_LANEWISE(rb_sqrt, sqrtf)
+RB_LANEWISE(rb_floor, floorf)
+RB_LANEWISE(rb_ceil, ceilf)
+RB_LANEWISE(rb_round, nearbyintf)
+RB_LANEWISE(rb_trunc, truncf)
+
+/* e^x within 2 ulp: x = k ln 2 + r, |r| <= ln 2 / 2, and the Taylor polynomial of degree 7 in r. Overflows to infinity
+ * above 88.72, to 0 below -104 through two scalings, keeps NaN. */
+RB_INLINE rb_v rb_exp(rb_v x) {
+  const rb_v high = rb_splat(89.0f), low = rb_splat(-104.0f);
+  rb_v clamped = rb_select(RB_COMPARE(x, >, high), high, x);
+  clamped = rb_select(RB_COMPARE(clamped, <, low), low, clamped);
+  rb_v scaled = clamped * 1.44269504088896341f;
+  rb_v whole = (scaled + 12582912.0f) - 12582912.0f;
+  rb_v r = (clamped - whole * 0.693359375f) - whole * -2.12194440e-4f;
+  rb_v p = rb_splat(1.98412698e-4f);
+  p = p * r + 1.38888889e-3f;
+  p = p * r + 8.33333333e-3f;
+  p = p * r + 4.16666667e-2f;
+  p = p * r + 1.66666667e-1f;
+  p = p * r + 0.5f;
+  p = p * r + 1.0f;
+  p = p * r + 1.0f;
+  whole = rb_select(RB_NOT_NUMBER(x), rb_splat(0.0f), whole);
+#if RB_LANES > 1
+  rb_m k = __builtin_convertvector(whole, rb_m);
+#else
+  rb_m k = (rb_m)whole;
+#endif
+  rb_m first = k >> 1, second = k - first;
+  return p * rb_of_bits((first + 127) << 23) * rb_of_bits((second + 127) << 23);
+}
+
+/* Natural logarithm within 2 ulp: x = 2^k m, m in [sqrt(1/2), sqrt(2)), log m = 2 atanh(s) with s = (m-1)/(m+1). */
+RB_INLINE rb_v rb_log(rb_v x) {
+  rb_m tiny = RB_COMPARE(x, <, rb_splat(1.17549435e-38f));
+  rb_v normal = rb_select(tiny, x * 8388608.0f, x);
+  rb_m bits = rb_bits(normal);
+  rb_m k = ((bits - 0x3f3504f3) >> 23);
+  rb_v m = rb_of_bits(bits - (rb_m)((uint32_t)0 + (k << 23)));
+  rb_v e = rb_float_of(k) - rb_select(tiny, rb_splat(23.0f), rb_splat(0.0f));
+  rb_v f = m - 1.0f;
+  rb_v s = f / (m + 1.0f), z = s * s;
+  rb_v p = rb_splat(0.2222222222f);
+  p = p * z + 0.2857142857f;
+  p = p * z + 0.4f;
+  p = p * z + 0.6666666667f;
+  rb_v result = e * 0.693359375f + (f - (s * (f - p * z) + e * 2.12194440e-4f));
+  result = rb_select(RB_COMPARE(x, ==, rb_splat(0.0f)), rb_splat(-INFINITY), result);
+  result = rb_select(RB_COMPARE(x, <, rb_splat(0.0f)), rb_splat(NAN), result);
+  result = rb_select(RB_COMPARE(x, ==, rb_splat(INFINITY)), x, result);
+  return rb_select(RB_NOT_NUMBER(x), x, result);
+}
+
+RB_INLINE rb_v rb_sigmoid(rb_v x) { return 1.0f / (1.0f + rb_exp(-x)); }
+
+/* tanh: an odd polynomial near 0, where (1 - e) / (1 + e) cancels; the exponential form beyond. */
+RB_INLINE rb_v rb_tanh(rb_v x) {
+  rb_v a = rb_abs(x);
+  rb_v e = rb_exp(-2.0f * a);
+  rb_v far = (1.0f - e) / (1.0f + e);
+  rb_v z = x * x;
+  rb_v p = rb_splat(-5.70498872745e-3f);
+  p = p * z + 2.06390887954e-2f;
+  p = p * z - 5.37397155531e-2f;
+  p = p * z + 1.33314422036e-1f;
+  p = p * z - 3.33332819422e-1f;
+  rb_v near = a + a * z * p;
+  return rb_copysign(rb_select(RB_COMPARE(a, <, rb_splat(0.625f)), near, far), x);
+}
+
+/* Error function within 4e-7: Abramowitz and Stegun 7.1.26 is too coarse near 0, so the series serves |x| < 0.5 and the
+ * form 1 - t P(t) e^(-x^2), Numerical Recipes' erfc with fractional error below 1.2e-7, the rest. */
+RB_INLINE rb_v rb_erf(rb_v x) {
+  rb_v a = rb_abs(x), z = x * x;
+  rb_v t = 1.0f / (1.0f + 0.5f * a);
+  rb_v p = rb_splat(0.17087277f);
+  p = p * t - 0.82215223f;
+  p = p * t + 1.48851587f;
+  p = p * t - 1.13520398f;
+  p = p * t + 0.27886807f;
+  p = p * t - 0.18628806f;
+  p = p * t + 0.09678418f;
+  p = p * t + 0.37409196f;
+  p = p * t + 1.00002368f;
+  p = p * t - 1.26551223f;
+  rb_v far = 1.0f - t * rb_exp(p - z);
+  rb_v q = rb_splat(-7.5757576e-4f);
+  q = q * z + 4.6296296e-3f;
+  q = q * z - 2.3809524e-2f;
+  q = q * z + 0.1f;
+  q = q * z - 0.33333333f;
+  q = q * z + 1.0f;
+  rb_v near = 1.1283791671f * a * q;
+  rb_v positive = rb_select(RB_COMPARE(a, <, rb_splat(0.5f)), near, far);
+  return rb_select(RB_NOT_NUMBER(x), x, rb_copysign(positive, x));
+}
+
+RB_INLINE rb_v rb_neg(rb_v v) { return -v; }
+RB_INLINE rb_v rb_rsqrt(rb_v v) { return 1.0f / rb_sqrt(v); }
+RB_INLINE rb_v rb_sign(rb_v v) {
+  rb_v unit = rb_select(RB_COMPARE(v, >, rb_splat(0.0f)), rb_splat(1.0f), rb_splat(0.0f));
+  unit = rb_select(RB_COMPARE(v, <, rb_splat(0.0f)), rb_splat(-1.0f), unit);
+  return rb_select(RB_NOT_NUMBER(v), v, unit);
+}
+
+/* Scalars, for code without vectors. */
+RB_INLINE float rb_max_f32(float a, float b) { return (a > b || a != a) ? a : b; }
+RB_INLINE float rb_min_f32(float a, float b) { return (a < b || a != a) ? a : b; }
+RB_INLINE double rb_max_f64(double a, double b) { return (a > b || a != a) ? a : b; }
+RB_INLINE double rb_min_f64(double a, double b) { return (a < b || a != a) ? a : b; }
+
+#endif
