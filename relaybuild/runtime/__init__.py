@@ -1,0 +1,20 @@
+"""What runs a compiled model: the C sources that go into every library, and the loader for Python."""
+
+from __future__ import annotations
+
+from relaybuild.runtime.header import c_identifier, model_header, standalone_header
+from relaybuild.runtime.module import Module, load_module
+from relaybuild.runtime.sources import include_dir, source_dir
+from relaybuild.runtime.spec import Signature, TensorSpec
+
+__all__ = [
+    "Module",
+    "Signature",
+    "TensorSpec",
+    "c_identifier",
+    "include_dir",
+    "load_module",
+    "model_header",
+    "source_dir",
+    "standalone_header",
+]

@@ -41,8 +41,6 @@ enum {
   RB_SPINS_PER_CLOCK = 64
 };
 
-/* ---- error message of the calling thread ---- */
-
 static _Thread_local char rb_message[1024];
 
 const char *rb_last_error(void) {
@@ -56,8 +54,6 @@ __attribute__((format(printf, 2, 3))) static RbStatus rb_fail(RbStatus status, c
   va_end(arguments);
   return status;
 }
-
-/* ---- processors ---- */
 
 #if defined(__x86_64__) || defined(__i386__)
 
@@ -196,8 +192,6 @@ static int32_t rb_cpu_count(void) {
   return online < 1 ? 1 : online > RB_MAX_THREADS ? RB_MAX_THREADS : (int32_t)online;
 }
 
-/* ---- memory ---- */
-
 /* Aligned, uninitialised memory for free(); NULL when there is none. Large blocks ask for huge pages. */
 static void *rb_allocate(size_t bytes) {
   const size_t alignment = bytes >= 2 * (size_t)RB_HUGE_PAGE ? RB_HUGE_PAGE : RB_CACHE_LINE;
@@ -214,8 +208,7 @@ static void *rb_allocate(size_t bytes) {
   return memory;
 }
 
-/* ---- events: a counter that threads wait on ---- */
-
+/* A counter that threads wait on. */
 typedef struct RbEvent {
   _Alignas(64) _Atomic uint32_t count;
   _Atomic uint32_t sleepers;
@@ -302,8 +295,6 @@ static void rb_event_advance(RbEvent *event) {
   }
 }
 
-/* ---- barrier ---- */
-
 struct RbBarrier {
   RbEvent phase;
   _Alignas(64) _Atomic int32_t arrived;
@@ -322,8 +313,6 @@ void rb_barrier(struct RbBarrier *barrier, int32_t threads) {
   atomic_store_explicit(&barrier->arrived, 0, memory_order_relaxed);
   rb_event_advance(&barrier->phase);
 }
-
-/* ---- instances ---- */
 
 typedef struct RbWorker {
   pthread_t thread;
@@ -571,8 +560,6 @@ int32_t rb_instance_num_threads(const RbInstance *instance) {
   return instance ? instance->threads : 0;
 }
 
-/* ---- checks at the boundary ---- */
-
 typedef struct RbText {
   char text[192];
 } RbText;
@@ -734,8 +721,6 @@ static RbStatus rb_check_counts(const RbProgram *program, const void *inputs, in
   }
   return RB_OK;
 }
-
-/* ---- run ---- */
 
 /* Wakes the workers once, takes part as thread 0, and returns when all have finished. */
 static void rb_run_parallel(RbInstance *instance) {
