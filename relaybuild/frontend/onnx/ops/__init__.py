@@ -1,0 +1,1 @@
+"""Converters of ONNX operators, one small family per file, found by folder."""

@@ -1,0 +1,204 @@
+"""Convolution and pooling; one spatial axis is computed as two, the first of extent 1."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from relaybuild.frontend.onnx.node import Node
+from relaybuild.frontend.onnx.registry import converter
+from relaybuild.ir.expr import Expr
+
+
+@dataclass(frozen=True)
+class _Window:
+    """Geometry per spatial axis; `pads` is begin of every axis, then end of every axis."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    pads: tuple[int, ...]
+
+    def to_2d(self) -> _Window:
+        if len(self.kernel) == 2:
+            return self
+        begin, end = self.pads
+        return _Window((1, *self.kernel), (1, *self.strides), (1, *self.dilations), (0, begin, 0, end))
+
+
+def _window(node: Node, kernel: tuple[int, ...], extents: tuple[int, ...]) -> _Window:
+    count = len(extents)
+    if count not in (1, 2):
+        raise node.unsupported(f"{node.op_type} over {count} spatial axes (data of rank {count + 2})")
+    strides = _per_axis(node, "strides", count)
+    dilations = _per_axis(node, "dilations", count)
+    if len(kernel) != count:
+        raise node.fail(f"the kernel has {len(kernel)} spatial axes {kernel}, the data {count}")
+    return _Window(kernel, strides, dilations, _pads(node, kernel, strides, dilations, extents))
+
+
+def _per_axis(node: Node, name: str, count: int) -> tuple[int, ...]:
+    values = node.ints_attr(name, (1,) * count)
+    if len(values) != count or min(values) < 1:
+        raise node.fail(f"attribute '{name}' is {values}, expected {count} positive numbers")
+    return values
+
+
+def _pads(
+    node: Node,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    extents: Sequence[int],
+) -> tuple[int, ...]:
+    mode = node.str_attr("auto_pad", "NOTSET")
+    if mode == "NOTSET":
+        pads = node.ints_attr("pads", (0,) * (2 * len(kernel)))
+        if len(pads) != 2 * len(kernel):
+            raise node.fail(f"attribute 'pads' is {pads}, expected {2 * len(kernel)} numbers")
+        return pads
+    if mode == "VALID":
+        return (0,) * (2 * len(kernel))
+    totals = [
+        max((math.ceil(extent / stride) - 1) * stride + (size - 1) * dilation + 1 - extent, 0)
+        for size, stride, dilation, extent in zip(kernel, strides, dilations, extents)
+    ]
+    return _split_pads(node, mode, totals)
+
+
+def _split_pads(node: Node, mode: str, totals: Sequence[int]) -> tuple[int, ...]:
+    if mode not in ("SAME_UPPER", "SAME_LOWER", "NOTSET"):
+        raise node.fail(f"auto_pad is '{mode}', expected NOTSET, SAME_UPPER, SAME_LOWER or VALID")
+    small = [total // 2 for total in totals]
+    large = [total - half for total, half in zip(totals, small)]
+    return (*large, *small) if mode == "SAME_LOWER" else (*small, *large)
+
+
+def _kernel(node: Node) -> tuple[int, ...]:
+    shape = node.shape(1)
+    if node.rank(0) < 3 or len(shape) != node.rank(0):
+        raise node.fail(f"data of rank {node.rank(0)} and weight of shape {shape}, expected one rank, at least 3")
+    kernel = shape[2:]
+    declared = node.find_ints_attr("kernel_shape")
+    if declared is not None and declared != kernel:
+        raise node.fail(f"attribute 'kernel_shape' is {declared}, the weight's shape is {shape}")
+    return kernel
+
+
+def _to_2d(node: Node, expr: Expr) -> Expr:
+    return node.expand_dims(expr, 2) if expr.tensor_type.rank == 3 else expr
+
+
+def _from_2d(node: Node, expr: Expr) -> Expr:
+    return node.squeeze(expr, 2) if node.rank(0) == 3 else expr
+
+
+@converter("Conv")
+def conv(node: Node) -> Expr:
+    window = _window(node, _kernel(node), node.shape(0)[2:]).to_2d()
+    result = node.call(
+        "nn.conv2d",
+        _to_2d(node, node.get(0)),
+        _to_2d(node, node.get(1)),
+        strides=window.strides,
+        padding=window.pads,
+        dilation=window.dilations,
+        groups=node.int_attr("group", 1),
+    )
+    return _from_2d(node, _biased(node, result))
+
+
+@converter("ConvTranspose")
+def conv_transpose(node: Node) -> Expr:
+    kernel, extents = _kernel(node), node.shape(0)[2:]
+    count = len(kernel)
+    if count not in (1, 2):
+        raise node.unsupported(f"ConvTranspose over {count} spatial axes")
+    strides, dilations = _per_axis(node, "strides", count), _per_axis(node, "dilations", count)
+    extra = node.ints_attr("output_padding", (0,) * count)
+    pads, extra = _transposed_pads(node, kernel, strides, dilations, extents, extra)
+    window = _Window(kernel, strides, dilations, pads).to_2d()
+    result = node.call(
+        "nn.conv2d_transpose",
+        _to_2d(node, node.get(0)),
+        _to_2d(node, node.get(1)),
+        strides=window.strides,
+        padding=window.pads,
+        output_padding=(0,) * (2 - count) + extra,
+        dilation=window.dilations,
+        groups=node.int_attr("group", 1),
+    )
+    return _from_2d(node, _biased(node, result))
+
+
+def _transposed_pads(
+    node: Node,
+    kernel: tuple[int, ...],
+    strides: tuple[int, ...],
+    dilations: tuple[int, ...],
+    extents: tuple[int, ...],
+    extra: tuple[int, ...],
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """(pads, output padding), from `pads`, or so that the output gets `output_shape`, or stride times the input."""
+    mode = node.str_attr("auto_pad", "NOTSET")
+    wanted = node.find_ints_attr("output_shape")
+    if wanted is None and mode in ("NOTSET", "VALID"):
+        return _pads(node, kernel, strides, dilations, extents), extra
+    outputs = wanted or tuple(extent * stride for extent, stride in zip(extents, strides))
+    if len(outputs) != len(kernel):
+        raise node.fail(f"attribute 'output_shape' is {outputs}, expected {len(kernel)} numbers")
+    totals = [
+        stride * (extent - 1) + padding + (size - 1) * dilation + 1 - output
+        for stride, extent, padding, size, dilation, output in zip(strides, extents, extra, kernel, dilations, outputs)
+    ]
+    grown = tuple(padding + max(-total, 0) for padding, total in zip(extra, totals))
+    return _split_pads(node, "NOTSET" if mode == "VALID" else mode, [max(total, 0) for total in totals]), grown
+
+
+def _biased(node: Node, result: Expr) -> Expr:
+    bias = node.find(2)
+    return result if bias is None else node.call("nn.bias_add", result, bias, axis=1)
+
+
+@converter("MaxPool")
+def max_pool(node: Node) -> Expr:
+    return _pool(node, "nn.max_pool2d")
+
+
+@converter("AveragePool")
+def average_pool(node: Node) -> Expr:
+    return _pool(node, "nn.avg_pool2d", count_include_pad=node.flag("count_include_pad"))
+
+
+def _pool(node: Node, name: str, **attrs: object) -> Expr:
+    if node.rank(0) < 3:
+        raise node.fail(f"data has rank {node.rank(0)}, expected at least 3")
+    window = _window(node, node.ints_attr("kernel_shape"), node.shape(0)[2:]).to_2d()
+    result = node.call(
+        name,
+        _to_2d(node, node.get(0)),
+        pool_size=window.kernel,
+        strides=window.strides,
+        padding=window.pads,
+        dilation=window.dilations,
+        ceil_mode=node.flag("ceil_mode"),
+        **attrs,
+    )
+    return _from_2d(node, result)
+
+
+@converter("GlobalAveragePool")
+def global_average_pool(node: Node) -> Expr:
+    return _global_pool(node, "nn.global_avg_pool2d", "mean")
+
+
+@converter("GlobalMaxPool")
+def global_max_pool(node: Node) -> Expr:
+    return _global_pool(node, "nn.global_max_pool2d", "max")
+
+
+def _global_pool(node: Node, pool: str, reduction: str) -> Expr:
+    if node.rank(0) == 4:
+        return node.call(pool, node.get(0))
+    return node.call(reduction, node.get(0), axis=tuple(range(2, node.rank(0))), keepdims=True)

@@ -1,0 +1,165 @@
+"""Opens a model and turns its tensors into read-only arrays, mapped from files; knows nothing of operators."""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from numpy.typing import NDArray
+from onnx import ModelProto, TensorProto, numpy_helper
+
+from relaybuild.errors import UserError
+from relaybuild.frontend.onnx.wire import WireError, strip_model
+from relaybuild.ir.types import DTYPES
+
+ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto"
+
+
+@dataclass
+class LoadedModel:
+    """A parsed model: `proto` lacks the payloads that `payloads` holds by initializer name, as views of `path`.
+
+    `source` is what errors and spans call the model; `folder` is where external data may lie, None for a model given
+    in memory.
+    """
+
+    proto: ModelProto
+    source: str
+    folder: Path | None = None
+    payloads: dict[str, memoryview] = field(default_factory=dict)
+    _files: dict[Path, memoryview] = field(default_factory=dict)
+
+    def array(self, tensor: TensorProto) -> NDArray[Any]:
+        """The value of a tensor, without a copy where its bytes are in a file or in `raw_data`."""
+        where = f"{self.source}: tensor '{tensor.name}'"
+        dtype = numpy_dtype(tensor.data_type, where)
+        if tensor.data_location == TensorProto.EXTERNAL:
+            return _from_bytes(self._external(tensor, where), dtype, tensor, where)
+        payload = self.payloads.get(tensor.name)
+        if payload is not None and not tensor.HasField("raw_data"):
+            return _from_bytes(payload, dtype, tensor, where)
+        if tensor.HasField("raw_data"):
+            return _from_bytes(memoryview(tensor.raw_data), dtype, tensor, where)
+        try:
+            return numpy_helper.to_array(tensor)
+        except (ValueError, TypeError) as error:
+            raise UserError(f"its values do not fill its shape {tuple(tensor.dims)}: {error}", where=where) from None
+
+    def _external(self, tensor: TensorProto, where: str) -> memoryview:
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        location = entries.get("location", "")
+        data = self._mapped(self._external_path(location, where), location, where)
+        try:
+            offset = int(entries.get("offset", 0))
+            length = int(entries["length"]) if "length" in entries else len(data) - offset
+        except ValueError:
+            raise UserError(
+                f"the offset or length of its external data is not a number: {entries}", where=where
+            ) from None
+        if offset < 0 or length < 0 or offset + length > len(data):
+            raise UserError(
+                f"bytes {offset} to {offset + length} of external data '{location}' were expected, the file has"
+                f" {len(data)}; is it truncated?",
+                where=where,
+            )
+        return data[offset : offset + length]
+
+    def _external_path(self, location: str, where: str) -> Path:
+        if self.folder is None:
+            raise UserError(
+                f"its data is in the file '{location}', but the model was given in memory; give its path", where=where
+            )
+        folder = self.folder.resolve()
+        path = (folder / location).resolve()
+        if not location or not path.is_relative_to(folder) or path == folder:
+            raise UserError(
+                f"external data '{location}' lies outside the model's folder; only files within it are read",
+                where=where,
+            )
+        return path
+
+    def _mapped(self, path: Path, location: str, where: str) -> memoryview:
+        if path not in self._files:
+            try:
+                self._files[path] = map_file(path)
+            except OSError as error:
+                raise UserError(
+                    f"cannot read external data '{location}': {error.strerror}; it belongs beside the model",
+                    where=where,
+                ) from None
+        return self._files[path]
+
+
+def map_file(path: Path) -> memoryview:
+    """The bytes of a file, mapped and read-only; raises OSError."""
+    with open(path, "rb") as stream:
+        if os.fstat(stream.fileno()).st_size == 0:
+            return memoryview(b"")
+        return memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+def read_model(source: ModelSource, name: str | None = None) -> LoadedModel:
+    """Parse a model from a path, bytes or a proto; a file that is none is a UserError."""
+    if isinstance(source, ModelProto):
+        loaded = LoadedModel(source, name or source.graph.name or "model")
+    elif isinstance(source, bytes):
+        loaded = _parse(memoryview(source), "the model", name or "model", None)
+    else:
+        path = Path(source)
+        try:
+            data = map_file(path)
+        except OSError as error:
+            raise UserError(f"cannot read '{path}': {error.strerror}") from None
+        loaded = _parse(data, f"'{path}'", name or path.name, path.parent)
+    return _inlined(loaded)
+
+
+def numpy_dtype(data_type: int, where: str) -> np.dtype[Any]:
+    """The numpy dtype of an ONNX element type; one that relaybuild lacks is a UserError."""
+    try:
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(data_type)
+    except KeyError:
+        raise UserError(f"its element type has the unknown number {data_type}", where=where) from None
+    if dtype.name not in DTYPES:
+        known = TensorProto.DataType.Name(data_type).lower()
+        raise UserError(f"element type '{known}' is not supported; the types are {', '.join(DTYPES)}", where=where)
+    return dtype
+
+
+def _parse(data: memoryview, shown: str, source: str, folder: Path | None) -> LoadedModel:
+    if not data:
+        raise UserError(f"{shown} is not an ONNX model: it is empty")
+    proto = ModelProto()
+    try:
+        stripped = strip_model(data)
+        proto.ParseFromString(stripped.message)
+    except (WireError, DecodeError) as error:
+        raise UserError(f"{shown} is not an ONNX model: {error}") from None
+    if not proto.HasField("graph"):
+        raise UserError(f"{shown} is not an ONNX model: it has no graph")
+    payloads = {name: data[begin:end] for name, (begin, end) in stripped.payloads.items()}
+    return LoadedModel(proto, source, folder, payloads)
+
+
+def _inlined(loaded: LoadedModel) -> LoadedModel:
+    if not loaded.proto.functions:
+        return loaded
+    from onnx import inliner
+
+    proto = inliner.inline_local_functions(loaded.proto)
+    return LoadedModel(proto, loaded.source, loaded.folder, loaded.payloads)
+
+
+def _from_bytes(data: memoryview, dtype: np.dtype[Any], tensor: TensorProto, where: str) -> NDArray[Any]:
+    shape = tuple(tensor.dims)
+    expected = math.prod(shape) * dtype.itemsize
+    if expected != len(data) or min(shape, default=0) < 0:
+        raise UserError(f"shape {shape} of {dtype.name} takes {expected} bytes, found {len(data)}", where=where)
+    return np.frombuffer(data, dtype).reshape(shape)
