@@ -1,0 +1,72 @@
+"""`nn.batch_norm`: normalisation by given statistics, one per channel, as at inference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from relaybuild.ir.op import Attrs, Op, OpKind
+from relaybuild.ir.ops._shapes import (
+    FLOAT,
+    Array,
+    accumulator,
+    along_axis,
+    expect_dtype,
+    expect_extent,
+    expect_rank,
+    expect_same_dtype,
+    expect_tensors,
+    normalize_axis,
+)
+from relaybuild.ir.types import TupleType, Type
+
+
+@dataclass(frozen=True)
+class BatchNormAttrs(Attrs):
+    """`center` adds beta, `scale` multiplies by gamma; without them the argument is ignored."""
+
+    axis: int = 1
+    epsilon: float = 1e-5
+    center: bool = True
+    scale: bool = True
+
+
+def infer_type(types: Sequence[Type], attrs: BatchNormAttrs) -> Type:
+    """(data's type, mean's type, variance's type)."""
+    data, *vectors = expect_tensors(types)
+    expect_dtype(data, FLOAT, "data")
+    expect_same_dtype((data, *vectors))
+    channels = data.shape[normalize_axis(attrs.axis, data.rank)]
+    for name, vector in zip(OP.arg_names[1:], vectors):
+        expect_rank(vector, 1, name)
+        expect_extent(vector.shape[0], channels, f"the extent of {name}")
+    return TupleType((data, vectors[2], vectors[3]))
+
+
+def evaluate(values: Sequence[Array], attrs: BatchNormAttrs) -> tuple[Array, Array, Array]:
+    """((data - mean) / sqrt(variance + epsilon) * gamma + beta, mean, variance)."""
+    data = values[0]
+    work = accumulator(data.dtype)
+    gamma, beta, mean, variance = (
+        along_axis(value.astype(work), attrs.axis % data.ndim, data.ndim) for value in values[1:]
+    )
+    scale = 1 / np.sqrt(variance + work.type(attrs.epsilon))
+    if attrs.scale:
+        scale = scale * gamma
+    result = (data.astype(work, copy=False) - mean) * scale
+    if attrs.center:
+        result = result + beta
+    return result.astype(data.dtype, copy=False), np.copy(values[3]), np.copy(values[4])
+
+
+OP = Op(
+    "nn.batch_norm",
+    5,
+    infer_type,
+    evaluate,
+    OpKind.OPAQUE,
+    BatchNormAttrs,
+    arg_names=("data", "gamma", "beta", "moving_mean", "moving_var"),
+)

@@ -1,0 +1,139 @@
+"""Pooling over the two spatial axes of NCHW data: `nn.max_pool2d`, `nn.avg_pool2d`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from relaybuild.ir.op import Attrs, Op, OpKind
+from relaybuild.ir.ops._shapes import (
+    FLOAT,
+    NUMERIC,
+    Array,
+    accumulator,
+    as_padding,
+    as_pair,
+    expect_dtype,
+    expect_length,
+    expect_positive,
+    expect_rank,
+    expect_tensor,
+    number,
+    window_extent,
+)
+from relaybuild.ir.ops._windows import overhang, pad_spatial, taps
+from relaybuild.ir.types import TensorType, Type
+
+
+@dataclass(frozen=True)
+class MaxPool2DAttrs(Attrs):
+    """`padding`: top, left, bottom, right; it never wins. `ceil_mode` keeps a last, incomplete window."""
+
+    pool_size: tuple[int, ...]
+    strides: tuple[int, ...] = (1, 1)
+    padding: tuple[int, ...] = (0, 0, 0, 0)
+    dilation: tuple[int, ...] = (1, 1)
+    ceil_mode: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "pool_size", as_pair(self.pool_size))
+        object.__setattr__(self, "strides", as_pair(self.strides))
+        object.__setattr__(self, "padding", as_padding(self.padding))
+        object.__setattr__(self, "dilation", as_pair(self.dilation))
+
+
+@dataclass(frozen=True)
+class AvgPool2DAttrs(MaxPool2DAttrs):
+    """`count_include_pad`: whether padding counts in the divisor (what lies beyond it never does)."""
+
+    count_include_pad: bool = False
+
+
+def infer_max_type(types: Sequence[Type], attrs: MaxPool2DAttrs) -> Type:
+    """(N, C, output rows, output columns); batch and channels may be symbolic."""
+    return _infer(types, attrs, NUMERIC)
+
+
+def infer_avg_type(types: Sequence[Type], attrs: AvgPool2DAttrs) -> Type:
+    """(N, C, output rows, output columns); batch and channels may be symbolic."""
+    return _infer(types, attrs, FLOAT)
+
+
+def _infer(types: Sequence[Type], attrs: MaxPool2DAttrs, dtypes: frozenset[str]) -> Type:
+    data = expect_tensor(types[0], "data")
+    expect_rank(data, 4, "data")
+    expect_dtype(data, dtypes, "data")
+    for name in ("pool_size", "strides", "dilation"):
+        expect_length(name, getattr(attrs, name), 2)
+        expect_positive(name, getattr(attrs, name))
+    expect_length("padding", attrs.padding, 4)
+    spatial = [number(data.shape[axis], f"data's extent {'NCHW'[axis]}") for axis in (2, 3)]
+    return TensorType((*data.shape[:2], *output_extents(spatial, attrs)), data.dtype)
+
+
+def output_extents(spatial: Sequence[int], attrs: MaxPool2DAttrs) -> list[int]:
+    """Rows and columns of the result."""
+    return [
+        window_extent(
+            spatial[axis],
+            attrs.pool_size[axis],
+            attrs.strides[axis],
+            attrs.dilation[axis],
+            (attrs.padding[axis], attrs.padding[axis + 2]),
+            attrs.ceil_mode,
+        )
+        for axis in (0, 1)
+    ]
+
+
+def evaluate_max(values: Sequence[Array], attrs: MaxPool2DAttrs) -> Array:
+    """The maximum of each window."""
+    data = values[0]
+    lowest = -np.inf if data.dtype.kind == "f" else int(np.iinfo(data.dtype).min)
+    padded, places = _padded(data, attrs, lowest)
+    result = np.full((*data.shape[:2], *places), lowest, data.dtype)
+    for _, _, region in taps(attrs.pool_size, places, attrs.strides, attrs.dilation):
+        np.maximum(result, padded[(..., *region)], out=result)
+    return result
+
+
+def evaluate_avg(values: Sequence[Array], attrs: AvgPool2DAttrs) -> Array:
+    """The mean of each window."""
+    data = values[0].astype(accumulator(values[0].dtype), copy=False)
+    counted = np.ones(data.shape[2:], data.dtype)
+    if attrs.count_include_pad:
+        counted = pad_spatial(counted, attrs.padding, 1)
+        beyond = overhang(
+            data.shape[2:],
+            attrs.pool_size,
+            output_extents(data.shape[2:], attrs),
+            attrs.strides,
+            attrs.dilation,
+            attrs.padding,
+        )
+        counted = pad_spatial(counted, (0, 0, 0, 0), 0, beyond)
+    else:
+        counted, _ = _padded(counted, attrs, 0)
+    padded, places = _padded(data, attrs, 0)
+    total = np.zeros((*data.shape[:2], *places), data.dtype)
+    count = np.zeros(places, data.dtype)
+    for _, _, region in taps(attrs.pool_size, places, attrs.strides, attrs.dilation):
+        total += padded[(..., *region)]
+        count += counted[region]
+    with np.errstate(invalid="ignore"):
+        return np.asarray(total / count).astype(values[0].dtype, copy=False)
+
+
+def _padded(data: Array, attrs: MaxPool2DAttrs, value: float | int) -> tuple[Array, list[int]]:
+    spatial = data.shape[-2:]
+    places = output_extents(spatial, attrs)
+    beyond = overhang(spatial, attrs.pool_size, places, attrs.strides, attrs.dilation, attrs.padding)
+    return pad_spatial(data, attrs.padding, value, beyond), places
+
+
+OPS = (
+    Op("nn.max_pool2d", 1, infer_max_type, evaluate_max, OpKind.ANCHOR, MaxPool2DAttrs, arg_names=("data",)),
+    Op("nn.avg_pool2d", 1, infer_avg_type, evaluate_avg, OpKind.ANCHOR, AvgPool2DAttrs, arg_names=("data",)),
+)

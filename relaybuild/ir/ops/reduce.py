@@ -1,0 +1,125 @@
+"""Reductions of tensors along axes to one value: sums, products, extremes, logic, moments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from relaybuild.ir.op import Attrs, Op, OpKind, TypeMismatch
+from relaybuild.ir.ops._shapes import (
+    BOOL,
+    FLOAT,
+    NUMERIC,
+    Array,
+    as_ints,
+    expect_dtype,
+    expect_tensor,
+    normalize_axes,
+    wide,
+)
+from relaybuild.ir.types import Extent, TensorType, Type
+
+
+@dataclass(frozen=True)
+class ReduceAttrs(Attrs):
+    """`axis`: the axes reduced, None for all; with `exclude`, all but these. `keepdims` leaves them with extent 1."""
+
+    axis: tuple[int, ...] | None = None
+    keepdims: bool = False
+    exclude: bool = False
+
+    def __post_init__(self) -> None:
+        if self.axis is not None:
+            object.__setattr__(self, "axis", as_ints(self.axis))
+
+
+def reduced_axes(attrs: ReduceAttrs, rank: int) -> tuple[int, ...]:
+    """The axes of a tensor of that rank which are reduced, ascending."""
+    axes = normalize_axes(attrs.axis, rank)
+    if not attrs.exclude:
+        return axes
+    if attrs.axis is None:
+        raise TypeMismatch("expected 'axis' where 'exclude' is set, found none")
+    return tuple(axis for axis in range(rank) if axis not in axes)
+
+
+def reduced_shape(shape: Sequence[Extent], axes: Sequence[int], keepdims: bool) -> tuple[Extent, ...]:
+    """The shape without the axes, or with extent 1 there."""
+    kept = [1 if axis in axes else extent for axis, extent in enumerate(shape)]
+    return tuple(extent for axis, extent in enumerate(kept) if keepdims or axis not in axes)
+
+
+def reduce_op(name: str, function: Callable[..., Any], dtypes: frozenset[str]) -> Op:
+    """An operator that reduces axes by `function(array, axes, keepdims)` and keeps the dtype."""
+
+    def infer_type(types: Sequence[Type], attrs: ReduceAttrs) -> Type:
+        data = expect_tensor(types[0])
+        expect_dtype(data, dtypes)
+        axes = reduced_axes(attrs, data.rank)
+        return TensorType(reduced_shape(data.shape, axes, attrs.keepdims), data.dtype)
+
+    def evaluate(values: Sequence[Array], attrs: ReduceAttrs) -> Array:
+        data = values[0]
+        with np.errstate(all="ignore"):
+            result = function(data, reduced_axes(attrs, data.ndim), attrs.keepdims)
+        return np.asarray(result).astype(data.dtype, copy=False)
+
+    return Op(name, 1, infer_type, evaluate, OpKind.REDUCE, ReduceAttrs, arg_names=("data",))
+
+
+def _sum(data: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
+    return np.asarray(np.sum(data, axes, wide(data.dtype), keepdims=keepdims))
+
+
+def _prod(data: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
+    return np.asarray(np.prod(data, axes, wide(data.dtype), keepdims=keepdims))
+
+
+def _count(data: Array, axes: tuple[int, ...]) -> int:
+    return int(np.prod([data.shape[axis] for axis in axes], dtype=np.int64))
+
+
+def _mean(data: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
+    if data.dtype.kind == "f":
+        return np.asarray(_sum(data, axes, keepdims) / np.float64(_count(data, axes)))
+    total = np.sum(data, axes, np.int64, keepdims=keepdims)
+    count = np.int64(_count(data, axes))
+    return np.asarray((total - np.fmod(total, count)) // count)
+
+
+def _variance(data: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
+    centered = data.astype(np.float64) - _mean(data, axes, True)
+    return np.asarray(_sum(centered * centered, axes, keepdims) / np.float64(_count(data, axes)))
+
+
+def _max(data: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
+    lowest = -np.inf if data.dtype.kind == "f" else np.iinfo(data.dtype).min
+    return np.asarray(np.max(data, axes, keepdims=keepdims, initial=lowest))
+
+
+def _min(data: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
+    highest = np.inf if data.dtype.kind == "f" else np.iinfo(data.dtype).max
+    return np.asarray(np.min(data, axes, keepdims=keepdims, initial=highest))
+
+
+def _all(data: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
+    return np.asarray(np.all(data, axes, keepdims=keepdims))
+
+
+def _any(data: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
+    return np.asarray(np.any(data, axes, keepdims=keepdims))
+
+
+OPS = (
+    reduce_op("sum", _sum, NUMERIC),
+    reduce_op("mean", _mean, NUMERIC),
+    reduce_op("max", _max, NUMERIC),
+    reduce_op("min", _min, NUMERIC),
+    reduce_op("prod", _prod, NUMERIC),
+    reduce_op("all", _all, BOOL),
+    reduce_op("any", _any, BOOL),
+    reduce_op("variance", _variance, FLOAT),
+)
