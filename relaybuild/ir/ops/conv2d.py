@@ -126,7 +126,7 @@ def convolve(data: Array, weight: Array, attrs: Conv2DAttrs) -> Array:
     ]
     columns = np.empty((*data.shape[:2], *window, *places), data.dtype)
     for y, x, region in taps(window, places, attrs.strides, attrs.dilation):
-        columns[:, :, y, x] = padded[(..., *region)]
+        columns[:, :, y, x] = padded[region]
     rows = group_channels * window[0] * window[1]
     matrix = columns.reshape(data.shape[0], attrs.groups, rows, places[0] * places[1])
     kernels = weight.reshape(attrs.groups, out_channels // attrs.groups, rows)

@@ -103,7 +103,7 @@ def evaluate(values: Sequence[Array], attrs: Conv2DTransposeAttrs) -> Array:
     ]
     canvas = np.zeros((batch, attrs.groups * group_out, max(full[0], top + rows), max(full[1], left + cols)), work)
     for y, x, region in taps(window, spatial, attrs.strides, attrs.dilation):
-        canvas[(..., *region)] += columns[:, :, y, x]
+        canvas[region] += columns[:, :, y, x]
     return canvas[:, :, top : top + rows, left : left + cols].astype(values[0].dtype)
 
 

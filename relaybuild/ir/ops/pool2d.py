@@ -95,7 +95,7 @@ def evaluate_max(values: Sequence[Array], attrs: MaxPool2DAttrs) -> Array:
     padded, places = _padded(data, attrs, lowest)
     result = np.full((*data.shape[:2], *places), lowest, data.dtype)
     for _, _, region in taps(attrs.pool_size, places, attrs.strides, attrs.dilation):
-        np.maximum(result, padded[(..., *region)], out=result)
+        np.maximum(result, padded[region], out=result)
     return result
 
 
@@ -120,7 +120,7 @@ def evaluate_avg(values: Sequence[Array], attrs: AvgPool2DAttrs) -> Array:
     total = np.zeros((*data.shape[:2], *places), data.dtype)
     count = np.zeros(places, data.dtype)
     for _, _, region in taps(attrs.pool_size, places, attrs.strides, attrs.dilation):
-        total += padded[(..., *region)]
+        total += padded[region]
         count += counted[region]
     with np.errstate(invalid="ignore"):
         return np.asarray(total / count).astype(values[0].dtype, copy=False)
