@@ -12,7 +12,8 @@ from typing import BinaryIO
 
 from relaybuild.errors import InternalError
 
-_MACHINES = {"x86_64": 62, "amd64": 62, "aarch64": 183, "arm64": 183}
+# x86-64 and AArch64; objects of other machines may need flags in their header that a linker compares.
+_MACHINES = frozenset((62, 183))
 
 ALIGNMENT = 64
 """Alignment in bytes of the symbol, in the object and hence in the library."""
@@ -27,29 +28,25 @@ _GLOBAL_OBJECT = 0x11
 _HIDDEN = 2
 
 
-def can_write_for(machine: str) -> bool:
-    """Whether objects can be written for a machine named as in a target triple (`x86_64-linux-gnu`)."""
-    return _architecture(machine) in _MACHINES and "darwin" not in machine
+def can_write_for(elf_machine: int | None) -> bool:
+    """Whether objects can be written for a machine, by its ELF number (None: its objects are not ELF64)."""
+    return elf_machine in _MACHINES
 
 
 def write_data_object(
-    file: BinaryIO, machine: str, symbol: str, size: int, write_payload: Callable[[BinaryIO], None]
+    file: BinaryIO, elf_machine: int, symbol: str, size: int, write_payload: Callable[[BinaryIO], None]
 ) -> None:
     """Write a relocatable ELF64 object defining `symbol`, hidden, in `.rodata`, over `size` bytes of payload.
 
     `write_payload` is called once, with the file at the place of the payload, and must write exactly `size` bytes.
     """
-    file.write(_header(machine, size))
+    file.write(_header(elf_machine, size))
     start = file.tell()
     write_payload(file)
     written = file.tell() - start
     if written != size:
         raise InternalError(f"the payload of '{symbol}' is {written} bytes long, but {size} were announced")
     file.write(_tail(symbol, size))
-
-
-def _architecture(machine: str) -> str:
-    return machine.partition("-")[0]
 
 
 def _tables_offset(size: int) -> int:
@@ -67,13 +64,13 @@ def _string_tables(symbol: str) -> tuple[bytes, bytes, dict[str, int]]:
     return b"\0" + symbol.encode() + b"\0", table, offsets
 
 
-def _header(machine: str, size: int) -> bytes:
+def _header(elf_machine: int, size: int) -> bytes:
     identity = b"\x7fELF\x02\x01\x01" + bytes(9)
     relocatable, version, no_flags, num_sections, names_index = 1, 1, 0, 6, 4
     return identity + struct.pack(
         "<HHIQQQIHHHHHH",
         relocatable,
-        _MACHINES[_architecture(machine)],
+        elf_machine,
         version,
         0,
         0,

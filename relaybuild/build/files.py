@@ -33,7 +33,16 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = _REASONS.get(error.errno or 0, error.strerror or str(error))
-        raise UserError(f"cannot write '{path}': {reason}") from error
+        raise _cannot_write(path, reason) from error
+
+
+def no_space(path: Path) -> UserError:
+    """The error for a tool that found no space while it wrote below `path`."""
+    return _cannot_write(path, _REASONS[errno.ENOSPC])
+
+
+def _cannot_write(path: Path, reason: str) -> UserError:
+    return UserError(f"cannot write '{path}': {reason}")
 
 
 def make_folder(path: Path) -> None:

@@ -5,7 +5,7 @@ A build directory is a ninja project:
     src/<unit>.c            one translation unit each
     obj/<unit>.o            its object
     obj/weights-<digest>.o  the weights (on machines without an object writer: src/weights-<digest>.bin and .S)
-    toolchain               the compiler's digest, on which every object depends
+    .relaybuild             the compiler's digest, on which every object depends; marks the directory as ours
     build.ninja, library    what ninja reads, what it makes
 
 It can be used again: only what changed is done again, and what no longer belongs to it is removed.
@@ -21,24 +21,18 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
-from relaybuild.build.elf import ALIGNMENT, can_write_for, write_data_object
-from relaybuild.build.files import check_writable, make_folder, publish, write_atomically, write_if_changed, writing
+from relaybuild.build.files import check_writable, make_folder, no_space, publish, write_if_changed, writing
 from relaybuild.build.ninja import FinishedEdge, NinjaWriter, Ref, run_ninja
 from relaybuild.build.toolchain import Toolchain
-from relaybuild.digest import digest_file
-from relaybuild.errors import InternalError, ToolError, UnsupportedError, UserError
-
-WEIGHTS_SYMBOL = "rb_weights"
-"""The hidden symbol of the weights: `extern const unsigned char rb_weights[];`, aligned to 64 bytes."""
-
-MAX_WEIGHT_BYTES = 2_000_000_000
-"""Code addresses read-only data with 32-bit signed offsets, which all of the library has to share."""
+from relaybuild.build.weights import WeightBlob as WeightBlob
+from relaybuild.build.weights import WeightFiles, check_weights, weight_files, write_weights
+from relaybuild.errors import InternalError, ToolError, UserError
 
 _UNIT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.]*")
 _OBJECT, _LINK = "object", "link"
 _LIBRARY = "library"
+_STAMP = ".relaybuild"
 
 
 @dataclass(frozen=True)
@@ -48,31 +42,6 @@ class Unit:
     name: str
     text: str
     flags: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class WeightBlob:
-    """The read-only data of a library: `write` puts exactly `size` bytes into the file it is given.
-
-    `digest` (hexadecimal) stands for the content: equal digests are taken to be equal bytes, and `write` is not called
-    when a build directory holds them already.
-    """
-
-    write: Callable[[BinaryIO], None]
-    digest: str
-    size: int
-
-    @staticmethod
-    def from_bytes(data: bytes | memoryview, digest: str) -> WeightBlob:
-        """A blob of bytes in memory."""
-        view = memoryview(data).cast("B")
-        return WeightBlob(lambda file: _write_view(file, view), digest, view.nbytes)
-
-    @staticmethod
-    def from_file(path: Path) -> WeightBlob:
-        """The content of a file, which must not change before it has been built; raises OSError."""
-        digest = digest_file(path)
-        return WeightBlob(lambda file: _copy_file(path, file), digest.hex, digest.size)
 
 
 @dataclass(frozen=True)
@@ -127,8 +96,9 @@ def build_library(
     where a unit does not compile, UnsupportedError for more weights than a library can hold.
     """
     units = _unique_units(spec.units)
-    _check_weights(spec.weights)
+    check_weights(spec.weights)
     check_writable(output)
+    _check_ours(directory)
     try:
         return _build(spec, units, toolchain, directory, output, jobs, on_progress, keep)
     finally:
@@ -147,13 +117,13 @@ def _build(
     keep: bool,
 ) -> BuildReport:
     clock = _StepClock()
-    weights = _weight_files(spec.weights, toolchain)
+    weights = weight_files(spec.weights, toolchain)
     _write_sources(directory, units, toolchain)
     write_if_changed(directory / "build.ninja", _ninja_text(spec, units, weights, toolchain))
     _remove_strangers(directory, units, weights)
     clock.step("write")
     if spec.weights is not None:
-        _write_weights(directory, spec.weights, weights, toolchain)
+        write_weights(directory, spec.weights, weights, toolchain)
     clock.step("weights")
     edges = _run(directory, jobs, on_progress)
     clock.ninja_steps(edges)
@@ -186,19 +156,6 @@ class _StepClock:
         self.seconds[_LINK] = max(self.seconds[_LINK] - objects, 0.0)
 
 
-@dataclass(frozen=True)
-class _WeightFiles:
-    """Where the weights stand in a build directory: files we write, and the object that is linked."""
-
-    sources: tuple[str, ...] = ()
-    object: str | None = None
-
-    @property
-    def written(self) -> tuple[str, ...]:
-        """All files that are written before ninja runs."""
-        return self.sources or ((self.object,) if self.object else ())
-
-
 def _layer(edge: FinishedEdge) -> str:
     return edge.description.partition(" ")[0]
 
@@ -214,18 +171,23 @@ def _unique_units(units: Iterable[Unit]) -> list[Unit]:
     return list(by_name.values())
 
 
-def _check_weights(weights: WeightBlob | None) -> None:
-    if weights is not None and weights.size > MAX_WEIGHT_BYTES:
-        raise UnsupportedError(
-            f"the weights take {weights.size / 1e9:.2f} GB, but a library holds at most {MAX_WEIGHT_BYTES / 1e9:g} GB; "
-            "compile a smaller model, or one with weights of a smaller data type"
+def _check_ours(directory: Path) -> None:
+    """Refuse a folder with sources or objects of somebody else, which a build would remove."""
+    if (directory / _STAMP).exists():
+        return
+    taken = [name for name in ("src", "obj", "build.ninja", _LIBRARY) if (directory / name).exists()]
+    if taken:
+        raise UserError(
+            f"the folder '{directory}' has a '{taken[0]}' that is not of a build of relaybuild; "
+            "choose an empty or a new folder"
         )
 
 
 def _write_sources(directory: Path, units: Iterable[Unit], toolchain: Toolchain) -> None:
+    make_folder(directory)
+    write_if_changed(directory / _STAMP, f"{toolchain.digest}\n")
     make_folder(directory / "src")
     make_folder(directory / "obj")
-    write_if_changed(directory / "toolchain", f"{toolchain.digest}\n")
     for unit in units:
         write_if_changed(directory / _source(unit), unit.text)
 
@@ -238,60 +200,7 @@ def _object(unit: Unit) -> str:
     return f"obj/{unit.name}.o"
 
 
-def _weight_files(weights: WeightBlob | None, toolchain: Toolchain) -> _WeightFiles:
-    if weights is None:
-        return _WeightFiles()
-    stem = f"weights-{weights.digest[:16]}"
-    if can_write_for(toolchain.machine):
-        return _WeightFiles(object=f"obj/{stem}.o")
-    return _WeightFiles(sources=(f"src/{stem}.bin", f"src/{stem}.S"), object=f"obj/{stem}.o")
-
-
-def _write_weights(directory: Path, weights: WeightBlob, files: _WeightFiles, toolchain: Toolchain) -> None:
-    """Write the weights unless the directory holds them: their file is named by digest and appears when complete."""
-    path = directory / files.written[0]
-    if path.exists():
-        return
-    if not files.sources:
-        write_atomically(
-            path,
-            lambda file: write_data_object(file, toolchain.machine, WEIGHTS_SYMBOL, weights.size, weights.write),
-        )
-        return
-    write_if_changed(directory / files.sources[1], _assembly(files.sources[0]))
-    write_atomically(path, lambda file: _write_counted(file, weights))
-
-
-def _write_counted(file: BinaryIO, weights: WeightBlob) -> None:
-    weights.write(file)
-    if file.tell() != weights.size:
-        raise InternalError(f"the weights are {file.tell()} bytes long, but {weights.size} were announced")
-
-
-def _assembly(data: str) -> str:
-    return f"""\
-#ifdef __APPLE__
-    .section __TEXT,__const
-    .private_extern _{WEIGHTS_SYMBOL}
-    .globl _{WEIGHTS_SYMBOL}
-    .balign {ALIGNMENT}
-_{WEIGHTS_SYMBOL}:
-    .incbin "{data}"
-#else
-    .section .rodata.{WEIGHTS_SYMBOL}, "a", %progbits
-    .globl {WEIGHTS_SYMBOL}
-    .hidden {WEIGHTS_SYMBOL}
-    .type {WEIGHTS_SYMBOL}, %object
-    .balign {ALIGNMENT}
-{WEIGHTS_SYMBOL}:
-    .incbin "{data}"
-    .size {WEIGHTS_SYMBOL}, . - {WEIGHTS_SYMBOL}
-    .section .note.GNU-stack, "", %progbits
-#endif
-"""
-
-
-def _ninja_text(spec: LibrarySpec, units: Sequence[Unit], weights: _WeightFiles, toolchain: Toolchain) -> str:
+def _ninja_text(spec: LibrarySpec, units: Sequence[Unit], weights: WeightFiles, toolchain: Toolchain) -> str:
     ninja = NinjaWriter()
     ninja.comment(f"library '{spec.name}'")
     ninja.variable("ninja_required_version", "1.5")
@@ -299,12 +208,12 @@ def _ninja_text(spec: LibrarySpec, units: Sequence[Unit], weights: _WeightFiles,
     # Ninja starts steps in the order of the file: the longest first, so that none is left running alone at the end.
     for unit in sorted(units, key=lambda unit: (-len(unit.text), unit.name)):
         variables = {"flags": unit.flags} if unit.flags else {}
-        ninja.build([_object(unit)], "compile", [_source(unit)], implicit=["toolchain"], variables=variables)
+        ninja.build([_object(unit)], "compile", [_source(unit)], implicit=[_STAMP], variables=variables)
     if weights.sources and weights.object:
         data, assembly = weights.sources
-        ninja.build([weights.object], "assemble", [assembly], implicit=[data, "toolchain"])
+        ninja.build([weights.object], "assemble", [assembly], implicit=[data, _STAMP])
     objects = [*map(_object, units), *([weights.object] if weights.object else [])]
-    ninja.build([_LIBRARY], "link", objects, implicit=["toolchain"])
+    ninja.build([_LIBRARY], "link", objects, implicit=[_STAMP])
     ninja.default([_LIBRARY])
     return ninja.text()
 
@@ -352,7 +261,7 @@ def _include_flags(include_dirs: Iterable[Path]) -> list[str]:
     return flags
 
 
-def _remove_strangers(directory: Path, units: Iterable[Unit], weights: _WeightFiles) -> None:
+def _remove_strangers(directory: Path, units: Iterable[Unit], weights: WeightFiles) -> None:
     """Remove sources and objects of earlier builds that this library does not have."""
     wanted = {*weights.sources, weights.object}
     for unit in units:
@@ -370,9 +279,7 @@ def _run(directory: Path, jobs: int | None, on_progress: Callable[[int, int], No
     except ToolError as error:
         if "No space left on device" not in error.output:
             raise
-        raise UserError(
-            f"cannot write '{directory}': there is no space left on the device; free some, or choose another folder"
-        ) from error
+        raise no_space(directory) from error
 
 
 def _clean(directory: Path) -> None:
@@ -380,15 +287,6 @@ def _clean(directory: Path) -> None:
     for folder in ("src", "obj"):
         shutil.rmtree(directory / folder, ignore_errors=True)
     with contextlib.suppress(OSError):
-        for name in ("build.ninja", "toolchain", _LIBRARY, ".ninja_log", ".ninja_deps", ".ninja_lock"):
+        for name in ("build.ninja", _STAMP, _LIBRARY, ".ninja_log", ".ninja_deps", ".ninja_lock"):
             (directory / name).unlink(missing_ok=True)
         directory.rmdir()
-
-
-def _write_view(file: BinaryIO, view: memoryview) -> None:
-    file.write(view)
-
-
-def _copy_file(path: Path, file: BinaryIO) -> None:
-    with open(path, "rb") as source:
-        shutil.copyfileobj(source, file, 1 << 20)

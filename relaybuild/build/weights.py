@@ -1,0 +1,129 @@
+"""Puts the weights of a library into an object file of a build directory; does not know what they mean."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from relaybuild.build.elf import ALIGNMENT, can_write_for, write_data_object
+from relaybuild.build.files import write_atomically, write_if_changed
+from relaybuild.build.toolchain import Toolchain
+from relaybuild.digest import digest_file
+from relaybuild.errors import InternalError, UnsupportedError
+
+WEIGHTS_SYMBOL = "rb_weights"
+"""The hidden symbol of the weights: `extern const unsigned char rb_weights[];`, aligned to 64 bytes."""
+
+MAX_WEIGHT_BYTES = 2_000_000_000
+"""Code addresses read-only data with 32-bit signed offsets, which all of the library has to share."""
+
+
+@dataclass(frozen=True)
+class WeightBlob:
+    """The read-only data of a library: `write` puts exactly `size` bytes into the file it is given.
+
+    `digest` (hexadecimal) stands for the content: equal digests are taken to be equal bytes, and `write` is not called
+    when a build directory holds them already.
+    """
+
+    write: Callable[[BinaryIO], None]
+    digest: str
+    size: int
+
+    @staticmethod
+    def from_bytes(data: bytes | memoryview, digest: str) -> WeightBlob:
+        """A blob of bytes in memory."""
+        view = memoryview(data).cast("B")
+        return WeightBlob(lambda file: _write_view(file, view), digest, view.nbytes)
+
+    @staticmethod
+    def from_file(path: Path) -> WeightBlob:
+        """The content of a file, which must not change before it has been built; raises OSError."""
+        digest = digest_file(path)
+        return WeightBlob(lambda file: _copy_file(path, file), digest.hex, digest.size)
+
+
+@dataclass(frozen=True)
+class WeightFiles:
+    """Where the weights stand in a build directory: files we write, and the object that is linked."""
+
+    sources: tuple[str, ...] = ()
+    object: str | None = None
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """All files that are written before ninja runs."""
+        return self.sources or ((self.object,) if self.object else ())
+
+
+def check_weights(weights: WeightBlob | None) -> None:
+    """Raise UnsupportedError for more weights than a library can hold."""
+    if weights is not None and weights.size > MAX_WEIGHT_BYTES:
+        raise UnsupportedError(
+            f"the weights take {weights.size / 1e9:.2f} GB, but a library holds at most {MAX_WEIGHT_BYTES / 1e9:g} GB; "
+            "compile a smaller model, or one with weights of a smaller data type"
+        )
+
+
+def weight_files(weights: WeightBlob | None, toolchain: Toolchain) -> WeightFiles:
+    """Where `weights` go: an object that we write, or for other machines a file that their assembler includes."""
+    if weights is None:
+        return WeightFiles()
+    stem = f"weights-{weights.digest[:16]}"
+    if can_write_for(toolchain.elf_machine):
+        return WeightFiles(object=f"obj/{stem}.o")
+    return WeightFiles(sources=(f"src/{stem}.bin", f"src/{stem}.S"), object=f"obj/{stem}.o")
+
+
+def write_weights(directory: Path, weights: WeightBlob, files: WeightFiles, toolchain: Toolchain) -> None:
+    """Write the weights unless the directory holds them: their file is named by digest and appears when complete."""
+    path = directory / files.written[0]
+    if path.exists():
+        return
+    if files.sources:
+        write_if_changed(directory / files.sources[1], _assembly(files.sources[0]))
+        write_atomically(path, lambda file: _write_counted(file, weights))
+        return
+    machine = toolchain.elf_machine or 0
+    write_atomically(path, lambda file: write_data_object(file, machine, WEIGHTS_SYMBOL, weights.size, weights.write))
+
+
+def _write_counted(file: BinaryIO, weights: WeightBlob) -> None:
+    weights.write(file)
+    if file.tell() != weights.size:
+        raise InternalError(f"the weights are {file.tell()} bytes long, but {weights.size} were announced")
+
+
+def _assembly(data: str) -> str:
+    return f"""\
+#ifdef __APPLE__
+    .section __TEXT,__const
+    .private_extern _{WEIGHTS_SYMBOL}
+    .globl _{WEIGHTS_SYMBOL}
+    .balign {ALIGNMENT}
+_{WEIGHTS_SYMBOL}:
+    .incbin "{data}"
+#else
+    .section .rodata.{WEIGHTS_SYMBOL}, "a", %progbits
+    .globl {WEIGHTS_SYMBOL}
+    .hidden {WEIGHTS_SYMBOL}
+    .type {WEIGHTS_SYMBOL}, %object
+    .balign {ALIGNMENT}
+{WEIGHTS_SYMBOL}:
+    .incbin "{data}"
+    .size {WEIGHTS_SYMBOL}, . - {WEIGHTS_SYMBOL}
+    .section .note.GNU-stack, "", %progbits
+#endif
+"""
+
+
+def _write_view(file: BinaryIO, view: memoryview) -> None:
+    file.write(view)
+
+
+def _copy_file(path: Path, file: BinaryIO) -> None:
+    with open(path, "rb") as source:
+        shutil.copyfileobj(source, file, 1 << 20)
