@@ -33,6 +33,7 @@ _UNIT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.]*")
 _OBJECT, _LINK = "object", "link"
 _LIBRARY = "library"
 _STAMP = ".relaybuild"
+_OWN_FILES = ("build.ninja", _STAMP, _LIBRARY, f"{_LIBRARY}.rsp", ".ninja_log", ".ninja_deps", ".ninja_lock")
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ def _build(
     clock = _StepClock()
     weights = weight_files(spec.weights, toolchain)
     _write_sources(directory, units, toolchain)
-    write_if_changed(directory / "build.ninja", _ninja_text(spec, units, weights, toolchain))
+    write_if_changed(directory / "build.ninja", _ninja_text(directory, spec, units, weights, toolchain))
     _remove_strangers(directory, units, weights)
     clock.step("write")
     if spec.weights is not None:
@@ -200,11 +201,13 @@ def _object(unit: Unit) -> str:
     return f"obj/{unit.name}.o"
 
 
-def _ninja_text(spec: LibrarySpec, units: Sequence[Unit], weights: WeightFiles, toolchain: Toolchain) -> str:
+def _ninja_text(
+    directory: Path, spec: LibrarySpec, units: Sequence[Unit], weights: WeightFiles, toolchain: Toolchain
+) -> str:
     ninja = NinjaWriter()
     ninja.comment(f"library '{spec.name}'")
     ninja.variable("ninja_required_version", "1.5")
-    _write_rules(ninja, spec, toolchain)
+    _write_rules(ninja, directory, spec, toolchain)
     # Ninja starts steps in the order of the file: the longest first, so that none is left running alone at the end.
     for unit in sorted(units, key=lambda unit: (-len(unit.text), unit.name)):
         variables = {"flags": unit.flags} if unit.flags else {}
@@ -218,14 +221,18 @@ def _ninja_text(spec: LibrarySpec, units: Sequence[Unit], weights: WeightFiles, 
     return ninja.text()
 
 
-def _write_rules(ninja: NinjaWriter, spec: LibrarySpec, toolchain: Toolchain) -> None:
-    """The compile, assemble and link rules; no absolute path but the compiler's and the include folders' is in them."""
+def _write_rules(ninja: NinjaWriter, directory: Path, spec: LibrarySpec, toolchain: Toolchain) -> None:
+    """The compile, assemble and link rules.
+
+    Paths are relative, and what must be absolute is mapped to a fixed name, so that no object tells where it was made.
+    """
     depfile = Ref("out", suffix=".d")
     ninja.rule(
         "compile",
         (
             *toolchain.command,
             *toolchain.cflags,
+            f"-ffile-prefix-map={os.path.realpath(directory)}=.",
             *_include_flags(spec.include_dirs),
             Ref("flags"),
             *("-MD", "-MF", depfile, "-c", Ref("in"), "-o", Ref("out")),
@@ -254,7 +261,6 @@ def _write_rules(ninja: NinjaWriter, spec: LibrarySpec, toolchain: Toolchain) ->
 
 
 def _include_flags(include_dirs: Iterable[Path]) -> list[str]:
-    """Include folders, and the promise that `__FILE__` and debug information do not tell where they stand."""
     flags: list[str] = []
     for path in map(os.path.abspath, include_dirs):
         flags += [f"-I{path}", f"-ffile-prefix-map={path}=include"]
@@ -287,6 +293,6 @@ def _clean(directory: Path) -> None:
     for folder in ("src", "obj"):
         shutil.rmtree(directory / folder, ignore_errors=True)
     with contextlib.suppress(OSError):
-        for name in ("build.ninja", _STAMP, _LIBRARY, ".ninja_log", ".ninja_deps", ".ninja_lock"):
+        for name in _OWN_FILES:
             (directory / name).unlink(missing_ok=True)
         directory.rmdir()

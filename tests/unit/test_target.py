@@ -10,9 +10,9 @@ from relaybuild import target as target_module
 from relaybuild.errors import UserError
 from relaybuild.target import Target
 
-V2_FLAGS = frozenset("cx16 lahf_lm popcnt pni sse4_1 sse4_2 ssse3".split())  # noqa: SIM905
-V3_FLAGS = V2_FLAGS | frozenset("avx avx2 bmi1 bmi2 f16c fma abm movbe xsave".split())  # noqa: SIM905
-V4_FLAGS = V3_FLAGS | frozenset("avx512f avx512bw avx512cd avx512dq avx512vl".split())  # noqa: SIM905
+V2_FLAGS = frozenset("cx16 lahf_lm popcnt pni sse4_1 sse4_2 ssse3".split())
+V3_FLAGS = V2_FLAGS | frozenset("avx avx2 bmi1 bmi2 f16c fma abm movbe xsave".split())
+V4_FLAGS = V3_FLAGS | frozenset("avx512f avx512bw avx512cd avx512dq avx512vl".split())
 
 
 def pretend_machine(monkeypatch: pytest.MonkeyPatch, machine: str, flags: frozenset[str]) -> None:

@@ -34,7 +34,12 @@ def test_the_text_of_each_construct() -> None:
         pool="heavy",
     )
     writer.build(
-        ["a b.o"], "compile", ["c:\\x$.c"], implicit=["stamp"], order_only=["dir"], variables={"flags": ("-O3", "-Da b")}
+        ["a b.o"],
+        "compile",
+        ["c:\\x$.c"],
+        implicit=["stamp"],
+        order_only=["dir"],
+        variables={"flags": ("-O3", "-Da b")},
     )
     writer.default(["a b.o"])
     assert writer.text() == (
@@ -171,9 +176,7 @@ def test_no_ninja_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path
         find_ninja()
 
 
-def test_the_packaged_ninja_is_used_when_none_is_beside_python(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_packaged_ninja_is_used_when_none_is_beside_python(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", "")
     assert Path(find_ninja()).name == "ninja"
