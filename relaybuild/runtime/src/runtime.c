@@ -26,7 +26,10 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #endif
-#if defined(__linux__) && !defined(RB_PORTABLE_WAIT)
+#if !defined(RB_PORTABLE_WAIT) && !defined(__linux__)
+#define RB_PORTABLE_WAIT 1
+#elif !defined(RB_PORTABLE_WAIT)
+#define RB_PORTABLE_WAIT 0
 #include <linux/futex.h>
 #endif
 #if defined(__x86_64__) || defined(__i386__)
@@ -212,9 +215,50 @@ static void *rb_allocate(size_t bytes) {
 typedef struct RbEvent {
   _Alignas(64) _Atomic uint32_t count;
   _Atomic uint32_t sleepers;
+#if RB_PORTABLE_WAIT
+  pthread_mutex_t mutex;
+  pthread_cond_t condition;
+#endif
 } RbEvent;
 
-#if defined(__linux__) && !defined(RB_PORTABLE_WAIT)
+#if RB_PORTABLE_WAIT
+
+/* Forgets all sleepers; the counter stays. */
+static void rb_event_reset(RbEvent *event) {
+  atomic_store(&event->sleepers, 0);
+  pthread_mutex_init(&event->mutex, NULL);
+  pthread_cond_init(&event->condition, NULL);
+}
+
+static void rb_event_destroy(RbEvent *event) {
+  pthread_cond_destroy(&event->condition);
+  pthread_mutex_destroy(&event->mutex);
+}
+
+static void rb_sleep_while(RbEvent *event, uint32_t count) {
+  pthread_mutex_lock(&event->mutex);
+  while (atomic_load(&event->count) == count) {
+    pthread_cond_wait(&event->condition, &event->mutex);
+  }
+  pthread_mutex_unlock(&event->mutex);
+}
+
+static void rb_wake_all(RbEvent *event) {
+  pthread_mutex_lock(&event->mutex);
+  pthread_cond_broadcast(&event->condition);
+  pthread_mutex_unlock(&event->mutex);
+}
+
+#else
+
+/* Forgets all sleepers; the counter stays. */
+static void rb_event_reset(RbEvent *event) {
+  atomic_store(&event->sleepers, 0);
+}
+
+static void rb_event_destroy(RbEvent *event) {
+  (void)event;
+}
 
 static void rb_sleep_while(RbEvent *event, uint32_t count) {
   syscall(SYS_futex, &event->count, FUTEX_WAIT_PRIVATE, count, NULL, NULL, 0);
@@ -222,26 +266,6 @@ static void rb_sleep_while(RbEvent *event, uint32_t count) {
 
 static void rb_wake_all(RbEvent *event) {
   syscall(SYS_futex, &event->count, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
-}
-
-#else
-
-static pthread_mutex_t rb_sleep_mutex = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t rb_sleep_condition = PTHREAD_COND_INITIALIZER;
-
-static void rb_sleep_while(RbEvent *event, uint32_t count) {
-  pthread_mutex_lock(&rb_sleep_mutex);
-  while (atomic_load(&event->count) == count) {
-    pthread_cond_wait(&rb_sleep_condition, &rb_sleep_mutex);
-  }
-  pthread_mutex_unlock(&rb_sleep_mutex);
-}
-
-static void rb_wake_all(RbEvent *event) {
-  (void)event;
-  pthread_mutex_lock(&rb_sleep_mutex);
-  pthread_cond_broadcast(&rb_sleep_condition);
-  pthread_mutex_unlock(&rb_sleep_mutex);
 }
 
 #endif
@@ -346,6 +370,12 @@ struct RbInstance {
 /* Threads inside run() in all instances of this library: when they outnumber the processors, nobody spins. */
 static _Atomic int32_t rb_active_threads;
 
+static void rb_reset_events(RbInstance *instance) {
+  rb_event_reset(&instance->start);
+  rb_event_reset(&instance->done);
+  rb_event_reset(&instance->barrier.phase);
+}
+
 static void *rb_worker_main(void *argument) {
   RbWorker *worker = argument;
   RbInstance *instance = worker->instance;
@@ -398,9 +428,7 @@ static RbStatus rb_start_workers(RbInstance *instance) {
 
 /* In a child of fork() the workers are gone, and what they were doing at that moment has to be forgotten. */
 static RbStatus rb_restart_workers(RbInstance *instance) {
-  atomic_store(&instance->start.sleepers, 0);
-  atomic_store(&instance->done.sleepers, 0);
-  atomic_store(&instance->barrier.phase.sleepers, 0);
+  rb_reset_events(instance);
   atomic_store(&instance->barrier.arrived, 0);
   return rb_start_workers(instance);
 }
@@ -498,6 +526,9 @@ static bool rb_allocate_parts(RbInstance *instance) {
 }
 
 static void rb_free_instance(RbInstance *instance) {
+  rb_event_destroy(&instance->start);
+  rb_event_destroy(&instance->done);
+  rb_event_destroy(&instance->barrier.phase);
   free(instance->frame.scratch);
   free(instance->frame.arena);
   free(instance->workers);
@@ -513,6 +544,7 @@ static RbStatus rb_instance_open(const RbProgram *program, int32_t threads, RbIn
     memset(instance, 0, sizeof *instance);
     instance->program = program;
     instance->threads = threads;
+    rb_reset_events(instance);
   }
   if (!instance || !rb_allocate_parts(instance)) {
     if (instance) {
@@ -552,6 +584,8 @@ void rb_instance_destroy(RbInstance *instance) {
   }
   if (instance->threads > 1 && instance->workers_process == (int32_t)getpid()) {
     rb_stop_workers(instance, instance->threads - 1);
+  } else if (instance->threads > 1) {
+    rb_reset_events(instance);
   }
   rb_free_instance(instance);
 }
