@@ -16,9 +16,7 @@ def print_kernel(kernel: Kernel, symbol: str) -> str:
     The function takes its buffers, a thread's scratch memory and the thread's number among all: every thread calls it
     and does its own share.
     """
-    parameters = [
-        f"{'const ' if p.const else ''}{p.ctype} *restrict {p.name}" for p in kernel.parameters
-    ]
+    parameters = [f"{'const ' if p.const else ''}{p.ctype} *restrict {p.name}" for p in kernel.parameters]
     parameters += ["void *restrict scratch", "int32_t thread", "int32_t threads"]
     lines = [
         f"/* {kernel.title} */",
@@ -39,7 +37,7 @@ def print_kernel(kernel: Kernel, symbol: str) -> str:
 
 
 def print_statements(statements: Sequence[Statement], depth: int) -> list[str]:
-    """Lines of C; loops over a single iteration are printed as blocks."""
+    """Lines of C."""
     lines: list[str] = []
     for statement in statements:
         lines.extend(_print_statement(statement, depth))
@@ -72,16 +70,10 @@ def _print_loop(loop: Loop, depth: int) -> list[str]:
     trips = _trip_count(loop)
     if trips == 0:
         return []
-    if trips == 1:
-        return [f"{pad}{{", f"{pad}{INDENT}const ptrdiff_t {axis} = {loop.begin};", *_silence(axis, body, depth), f"{pad}}}"]
     advance = f"++{axis}" if loop.step == 1 else f"{axis} += {loop.step}"
     head = f"{pad}for (ptrdiff_t {axis} = {loop.begin}; {axis} < {loop.end}; {advance}) {{"
     pragma = [f"{pad}#pragma GCC unroll {trips}"] if loop.unroll and trips else []
     return [*pragma, head, *body, f"{pad}}}"]
-
-
-def _silence(axis: str, body: list[str], depth: int) -> list[str]:
-    return [f"{INDENT * (depth + 1)}(void){axis};", *body]
 
 
 def _trip_count(loop: Loop) -> int | None:

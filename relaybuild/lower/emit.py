@@ -1,4 +1,4 @@
-"""Turns a scalar expression into loop IR, for one element or for a vector of elements along one axis; knows no operator.
+"""Turns a scalar expression into loop IR, for one element or a vector of them along one axis; knows no operator.
 
 Shared sub-expressions become locals. A `select` on an index condition becomes a branch, so that a guarded load is made
 only where its index is valid; a `select` on data is computed without branching.
@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from relaybuild.errors import InternalError, UnsupportedError
 from relaybuild.lower.index import Axis, Index
-from relaybuild.lower.loop_ir import Builder
-from relaybuild.lower.scalar import COMPARISONS, ScalarBuilder, ScalarExpr, indices_of, mentions_axis, walk
+from relaybuild.lower.loop_ir import Builder, Let
+from relaybuild.lower.scalar import COMPARISONS, ScalarBuilder, ScalarExpr, walk
 
 C_TYPES = {
     "float16": "_Float16",
@@ -45,13 +45,64 @@ _INFIX = {
 }
 _VECTOR_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _VECTOR_MASKS = {"and": "&", "or": "|", "xor": "^"}
+_VECTOR_CALLS = {name: f"rb_{name}" for name in ("max", "min", "pow", "mod", "floormod", "floordiv")}
+_VECTOR_BINARY = {**_VECTOR_INFIX, **_VECTOR_MASKS, **_VECTOR_CALLS}
 _VECTOR_UNARY = {
     name: f"rb_{name}"
-    for name in "neg abs exp log sqrt rsqrt tanh sigmoid erf floor ceil round trunc sign".split()
+    for name in [
+        "neg",
+        "abs",
+        "exp",
+        "log",
+        "sqrt",
+        "rsqrt",
+        "tanh",
+        "sigmoid",
+        "erf",
+        "floor",
+        "ceil",
+        "round",
+        "trunc",
+        "sign",
+        "isnan",
+        "isinf",
+        "not",
+        "sin",
+        "cos",
+        "tan",
+        "asin",
+        "acos",
+        "atan",
+        "sinh",
+        "cosh",
+        "asinh",
+        "acosh",
+        "atanh",
+    ]
 }
 _LIBM = {
     name: name
-    for name in "exp log sqrt tanh erf floor ceil trunc sin cos tan asin acos atan sinh cosh asinh acosh atanh".split()
+    for name in [
+        "exp",
+        "log",
+        "sqrt",
+        "tanh",
+        "erf",
+        "floor",
+        "ceil",
+        "trunc",
+        "sin",
+        "cos",
+        "tan",
+        "asin",
+        "acos",
+        "atan",
+        "sinh",
+        "cosh",
+        "asinh",
+        "acosh",
+        "atanh",
+    ]
 } | {"abs": "fabs", "round": "nearbyint"}
 
 
@@ -62,31 +113,26 @@ def c_type(dtype: str) -> str:
     return C_TYPES[dtype]
 
 
-def is_vectorizable(root: ScalarExpr, axis: Axis) -> bool:
-    """Whether `root` has a vector form along `axis`: float32 throughout, no guarded load that differs by lane."""
-    for node in walk(root):
-        varies = mentions_axis(node, axis) if node.op in ("range", "index", "load") else True
-        if node.op == "range" and varies:
-            return False
-        if node.op == "index" and varies:
-            return False
-        if node.op == "load" and (node.dtype != "float32" and varies):
-            return False
-        if node.op == "unary" and node.data not in _VECTOR_UNARY and node.data not in ("not", "isnan"):
-            return False
-        if node.op == "binary" and node.data not in _VECTOR_INFIX | COMPARISONS | _VECTOR_MASKS | {"max": 0, "min": 0}:
-            return False
-        if node.op == "cast" or (node.dtype not in ("float32", "bool") and node.op != "const"):
-            return False
-        if node.op == "binary" and node.data in COMPARISONS and node.args[0].dtype != "float32":
-            return False
-        if node.op == "load" and varies and _run_time_lane(node):
-            return False
-    return root.dtype == "float32"
+def is_vectorizable(root: ScalarExpr, axis: Axis, scalars: ScalarBuilder) -> bool:
+    """Whether `root` has a vector form along `axis`: what varies by lane is float32, by indices known when compiled."""
+    return root.dtype == "float32" and all(_has_vector_form(node, axis, scalars) for node in walk(root))
 
 
-def _run_time_lane(node: ScalarExpr) -> bool:
-    return any("at" in str(index) and "Opaque" in repr(index) for index in indices_of(node))
+def _has_vector_form(node: ScalarExpr, axis: Axis, scalars: ScalarBuilder) -> bool:
+    if not scalars.depends_on(node, axis):
+        return node.dtype in ("float32", "bool") or node.op in ("const", "load", "index")
+    if node.op == "anchor":
+        return node.dtype == "float32"
+    if node.op == "load":
+        names = node.data[1].run_time_names()
+        by_lane = any(scalars.depends_on(scalars.run_time_indices[name], axis) for name in names)
+        return node.dtype == "float32" and not by_lane
+    if node.op == "binary" and node.data in COMPARISONS:
+        return node.args[0].dtype == "float32"
+    known = {"unary": _VECTOR_UNARY, "binary": _VECTOR_BINARY}
+    if node.op in known:
+        return node.data in known[node.op] and node.dtype in ("float32", "bool")
+    return node.op == "select" and node.dtype == "float32"
 
 
 @dataclass
@@ -107,7 +153,7 @@ class Emitter:
 
     def emit(self, root: ScalarExpr) -> str:
         """Statements that compute `root`; returns the C expression of its value."""
-        order = [node for node in walk(root)] if not _has_branch(root) else []
+        order = list(walk(root)) if not _has_branch(root) else []
         uses = _count_uses(root)
         for node in order:
             self._emit_node(node, uses)
@@ -149,15 +195,16 @@ class Emitter:
     def _is_vector(self, node: ScalarExpr) -> bool:
         if self.lanes == 1 or self.axis is None:
             return False
-        axis = self.axis
-        return any(n.op == "anchor" or any(i.mentions(axis) for i in indices_of(n)) for n in walk(node))
+        return self.scalars.depends_on(node, self.axis)
 
     def _emit_node(self, node: ScalarExpr, uses: dict[int, int]) -> None:
         if id(node) in self._names:
             return
         vector = self._is_vector(node)
         text = self._vector_text(node) if vector else self._scalar_text(node)
-        if node.op in ("const", "anchor", "index") or (uses.get(id(node), 1) < 2 and len(text) < 60 and node.op != "load"):
+        if node.op in ("const", "anchor", "index") or (
+            uses.get(id(node), 1) < 2 and len(text) < 60 and node.op != "load"
+        ):
             self._names[id(node)] = text
             return
         ctype = ("rb_m" if node.dtype == "bool" else "rb_v") if vector else c_type(node.dtype)
@@ -223,9 +270,8 @@ class Emitter:
         return "(rb_v){" + ", ".join(f"{pointer}[{lane}]" for lane in lanes) + "}"
 
     def _index_text(self, index: Index) -> str:
-        for name, scalar in self.scalars.run_time_indices.items():
-            if any(str(atom) == name for monomial, _ in index.terms for atom in monomial) or f"{name}" in str(index):
-                self._bind_run_time(name, scalar)
+        for name in sorted(index.run_time_names()):
+            self._bind_run_time(name, self.scalars.run_time_indices[name])
         return str(index)
 
     def _bind_run_time(self, name: str, scalar: ScalarExpr) -> None:
@@ -233,8 +279,6 @@ class Emitter:
         if key in self._names:
             return
         text = self._emit_scoped(scalar, _count_uses(scalar))
-        from relaybuild.lower.loop_ir import Let
-
         self.builder.append(Let("ptrdiff_t", name, f"(ptrdiff_t)({text})"))
         self._names[key] = name
 
@@ -305,7 +349,9 @@ def _scalar_unary(node: ScalarExpr, x: str) -> str:
     if name in ("isnan", "isinf"):
         return f"({name}({x}) != 0)"
     if name == "sign":
-        return f"({x} != {x} ? {x} : ({c_type(dtype)})(({x} > 0) - ({x} < 0)))" if floating else f"(({x} > 0) - ({x} < 0))"
+        return (
+            f"({x} != {x} ? {x} : ({c_type(dtype)})(({x} > 0) - ({x} < 0)))" if floating else f"(({x} > 0) - ({x} < 0))"
+        )
     if name == "sigmoid":
         return f"({one} / ({one} + exp{suffix}(-{x})))"
     if name == "rsqrt":
@@ -338,7 +384,9 @@ def _scalar_binary(node: ScalarExpr, a: str, b: str) -> str:
     if name == "mod":
         return f"fmod{suffix}({a}, {b})" if floating else f"({a} % {b})"
     if name == "floordiv":
-        return f"floor{suffix}({a} / {b})" if floating else f"({a} / {b} - (({a} % {b} != 0) && (({a} < 0) != ({b} < 0))))"
+        return (
+            f"floor{suffix}({a} / {b})" if floating else f"({a} / {b} - (({a} % {b} != 0) && (({a} < 0) != ({b} < 0))))"
+        )
     if name == "floormod":
         if floating:
             return f"({a} - {b} * floor{suffix}({a} / {b}))"
@@ -347,21 +395,15 @@ def _scalar_binary(node: ScalarExpr, a: str, b: str) -> str:
 
 
 def _vector_unary(node: ScalarExpr, x: str) -> str:
-    if node.data == "not":
-        return f"(~{x})"
-    if node.data == "isnan":
-        return f"RB_NOT_NUMBER({x})"
-    return f"{_VECTOR_UNARY[node.data]}({x})"
+    return f"(~{x})" if node.data == "not" else f"{_VECTOR_UNARY[node.data]}({x})"
 
 
 def _vector_binary(node: ScalarExpr, a: str, b: str) -> str:
     name = node.data
     if name == "max" and "rb_splat(0.0f)" in (a, b):
         return f"rb_relu({b if a == 'rb_splat(0.0f)' else a})"
-    if name in ("max", "min"):
-        return f"rb_{name}({a}, {b})"
+    if name in _VECTOR_CALLS:
+        return f"{_VECTOR_CALLS[name]}({a}, {b})"
     if name in COMPARISONS:
         return f"RB_COMPARE({a}, {COMPARISONS[name]}, {b})"
-    if name in _VECTOR_MASKS:
-        return f"({a} {_VECTOR_MASKS[name]} {b})"
-    return f"({a} {_VECTOR_INFIX[name]} {b})"
+    return f"({a} {_VECTOR_BINARY[name]} {b})"

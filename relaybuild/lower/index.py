@@ -1,7 +1,7 @@
 """Integer index arithmetic in a normal form that simplifies before it is printed; knows nothing of buffers or loops.
 
-An `Index` is a polynomial over atoms: loop variables (with a known range), symbolic extents, quotients and remainders.
-All values are non-negative where `//` and `%` are applied, so that C's division is the mathematical one. The rules used:
+An `Index` is a polynomial over atoms: loop variables of known range, symbolic extents, quotients and remainders.
+All values are non-negative where `//` and `%` are applied, so that C division is the mathematical one. The rules:
 
     (d*q + r) // d = q   and   (d*q + r) % d = r          for 0 <= r < d
     (e // a) // b = e // (a*b)        (e % (a*b)) % a = e % a
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias, Union
+from typing import TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Opaque:
         return self.text
 
 
-Atom: TypeAlias = Union[Axis, Quotient, Remainder, Opaque]
+Atom: TypeAlias = Axis | Quotient | Remainder | Opaque
 Monomial: TypeAlias = tuple[Atom, ...]
 IndexLike: TypeAlias = "Index | int"
 
@@ -147,6 +147,26 @@ class Index:
                 pending.extend(inner for monomial, _ in atom.value.terms for inner in monomial)
         return found
 
+    def run_time_names(self) -> set[str]:
+        """Names of the parts that are read at run time."""
+        found: set[str] = set()
+        pending = [atom for monomial, _ in self.terms for atom in monomial]
+        while pending:
+            atom = pending.pop()
+            if isinstance(atom, Opaque):
+                found.add(atom.text)
+            elif isinstance(atom, (Quotient, Remainder)):
+                pending.extend(inner for monomial, _ in atom.value.terms for inner in monomial)
+        return found
+
+    @cached_property
+    def is_linear(self) -> bool:
+        """Whether no quotient, remainder or product of variables was left."""
+        return all(
+            len(monomial) <= 1 and not any(isinstance(atom, (Quotient, Remainder)) for atom in monomial)
+            for monomial, _ in self.terms
+        )
+
     def substitute(self, values: Mapping[Axis, IndexLike]) -> Index:
         """The index with variables replaced, simplified anew."""
         if not values:
@@ -172,9 +192,7 @@ class Index:
 
     def __mul__(self, other: IndexLike) -> Index:
         right = Index.of(other)
-        return _from_terms(
-            (tuple(sorted(a + b, key=_atom_key)), x * y) for a, x in self.terms for b, y in right.terms
-        )
+        return _from_terms((tuple(sorted(a + b, key=_atom_key)), x * y) for a, x in self.terms for b, y in right.terms)
 
     __rmul__ = __mul__
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TypeAlias, Union
+from typing import TypeAlias
 
 from relaybuild.lower.index import Axis, Index, IndexLike
 
@@ -69,7 +69,7 @@ class Evaluate:
     text: str
 
 
-Statement: TypeAlias = Union[Loop, Branch, Let, Declare, Assign, Evaluate]
+Statement: TypeAlias = Loop | Branch | Let | Declare | Assign | Evaluate
 
 
 @dataclass(frozen=True)
@@ -119,11 +119,14 @@ class Builder:
         self.append(Let(ctype, name, value))
         return name
 
-    def let_index(self, stem: str, value: Index, extent: int | None = None) -> Axis:
-        """Name an index; the axis returned is below `extent`."""
-        axis = self.axis(stem, extent)
-        self.append(Let("ptrdiff_t", axis.name, str(value)))
-        return axis
+    def let_index(self, stem: str, value: IndexLike) -> Index:
+        """Name an index, whose range is kept; a number stays a number."""
+        index = Index.of(value)
+        if index.constant is not None:
+            return index
+        axis = self.axis(stem, None if index.upper is None else index.upper + 1)
+        self.append(Let("ptrdiff_t", axis.name, str(index)))
+        return Index.of(axis)
 
     def declare(self, ctype: str, stem: str, dims: tuple[int, ...] = ()) -> str:
         """An uninitialised local; returns its name."""
@@ -148,16 +151,42 @@ class Builder:
 
     @contextmanager
     def loop(
-        self, stem: str, end: IndexLike, begin: IndexLike = 0, step: int = 1, *, unroll: bool = False
-    ) -> Iterator[Axis]:
-        """A loop; its axis knows its range where the bounds are numbers."""
+        self,
+        stem: str,
+        end: IndexLike,
+        begin: IndexLike = 0,
+        step: int = 1,
+        *,
+        unroll: bool = False,
+        last: int | None = None,
+    ) -> Iterator[Index]:
+        """A loop; one of a single trip is only its body.
+
+        The variable knows its range where the bounds are numbers; `last` gives the largest value otherwise.
+        """
         first, bound = Index.of(begin), Index.of(end)
-        largest = bound.upper
-        axis = self.axis(stem, largest)
+        length = (bound - first).constant
+        if length is not None and 0 < length <= step:
+            yield first
+            return
+        extent = bound.upper if last is None else last + 1
+        axis = self.axis(stem, extent)
         statement = Loop(axis, first, bound, step, unroll)
         self.append(statement)
         with self.block(statement.body):
-            yield axis
+            yield Index.of(axis)
+
+    @contextmanager
+    def share(self, total: IndexLike) -> Iterator[Index]:
+        """The loop over this thread's share of `total` equal units."""
+        count = Index.of(total)
+        first = self.let("ptrdiff_t", "first", f"{count.as_factor()} * thread / threads")
+        last = self.let("ptrdiff_t", "last", f"{count.as_factor()} * (thread + 1) / threads")
+        axis = self.axis("unit", count.upper)
+        statement = Loop(axis, Index.opaque(first), Index.opaque(last), 1, False)
+        self.append(statement)
+        with self.block(statement.body):
+            yield Index.of(axis)
 
     @contextmanager
     def branch(self, condition: str) -> Iterator[Branch]:

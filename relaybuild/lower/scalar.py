@@ -41,6 +41,7 @@ class ScalarBuilder:
     def __init__(self) -> None:
         self._interned: dict[tuple[object, ...], ScalarExpr] = {}
         self.run_time_indices: dict[str, ScalarExpr] = {}
+        self._depends: dict[tuple[int, Axis], bool] = {}
 
     def _make(self, op: str, dtype: str, args: Sequence[ScalarExpr] = (), data: Any = None) -> ScalarExpr:
         key = (op, dtype, tuple(id(arg) for arg in args), repr(data) if op == "const" else data)
@@ -107,6 +108,21 @@ class ScalarBuilder:
         self.run_time_indices[name] = x
         return Index.opaque(name)
 
+    def depends_on(self, root: ScalarExpr, axis: Axis) -> bool:
+        """Whether the value varies along `axis`: by an index, one read at run time, or as the anchor's value."""
+        known = self._depends
+        for node in walk(root):
+            if (id(node), axis) not in known:
+                varies = node.op == "anchor" or any(self.index_depends_on(index, axis) for index in indices_of(node))
+                known[id(node), axis] = varies or any(known[id(arg), axis] for arg in node.args)
+        return known[id(root), axis]
+
+    def index_depends_on(self, index: Index, axis: Axis) -> bool:
+        """The same for an index."""
+        return index.mentions(axis) or any(
+            self.depends_on(self.run_time_indices[name], axis) for name in index.run_time_names()
+        )
+
 
 def walk(root: ScalarExpr) -> Iterator[ScalarExpr]:
     """Every node once, arguments before their user."""
@@ -131,8 +147,3 @@ def indices_of(node: ScalarExpr) -> tuple[Index, ...]:
     if node.op == "range":
         return tuple(node.data)
     return ()
-
-
-def mentions_axis(root: ScalarExpr, axis: Axis) -> bool:
-    """Whether any index below `root` depends on `axis`."""
-    return any(index.mentions(axis) for node in walk(root) for index in indices_of(node))

@@ -137,6 +137,31 @@ RB_LANEWISE(rb_ceil, ceilf)
 RB_LANEWISE(rb_round, nearbyintf)
 RB_LANEWISE(rb_trunc, truncf)
 
+RB_LANEWISE(rb_sin, sinf)
+RB_LANEWISE(rb_cos, cosf)
+RB_LANEWISE(rb_tan, tanf)
+RB_LANEWISE(rb_asin, asinf)
+RB_LANEWISE(rb_acos, acosf)
+RB_LANEWISE(rb_atan, atanf)
+RB_LANEWISE(rb_sinh, sinhf)
+RB_LANEWISE(rb_cosh, coshf)
+RB_LANEWISE(rb_asinh, asinhf)
+RB_LANEWISE(rb_acosh, acoshf)
+RB_LANEWISE(rb_atanh, atanhf)
+
+#define RB_LANEWISE2(name, function)                                \
+  RB_INLINE rb_v name(rb_v a, rb_v b) {                             \
+    rb_v result = a;                                                \
+    RB_EACH_LANE(result, function(RB_LANE(a, lane), RB_LANE(b, lane))); \
+    return result;                                                  \
+  }
+RB_LANEWISE2(rb_pow, powf)
+RB_LANEWISE2(rb_mod, fmodf)
+RB_INLINE rb_v rb_floordiv(rb_v a, rb_v b) { return rb_floor(a / b); }
+RB_INLINE rb_v rb_floormod(rb_v a, rb_v b) { return a - b * rb_floor(a / b); }
+RB_INLINE rb_m rb_isnan(rb_v v) { return RB_NOT_NUMBER(v); }
+RB_INLINE rb_m rb_isinf(rb_v v) { return RB_COMPARE(rb_abs(v), ==, rb_splat(INFINITY)); }
+
 /* e^x within 2 ulp: x = k ln 2 + r, |r| <= ln 2 / 2, and the Taylor polynomial of degree 7 in r. Overflows to infinity
  * above 88.72, to 0 below -104 through two scalings, keeps NaN. */
 RB_INLINE rb_v rb_exp(rb_v x) {

@@ -1,0 +1,31 @@
+"""The few facts about a machine that schedules are made from; knows nothing of templates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Vector lanes (float32), vector registers, and bytes of the first and second level cache of one core."""
+
+    lanes: int
+    registers: int
+    l1_bytes: int = 32 * 1024
+    l2_bytes: int = 512 * 1024
+
+    def step_cycles(self, pixels: int, vectors: int) -> float:
+        """Cycles of one step of a register tile: `pixels` broadcasts times `vectors` loads, a product of each pair.
+
+        Two multiply-adds, two loads and four instructions a cycle; four cycles of latency for a multiply-add; one cycle
+        for the loop.
+        """
+        products = pixels * vectors
+        loads = pixels + vectors
+        return max(products / 2, loads / 2, (products + loads) / 4, 4.0) + 1.0
+
+    def fits(self, pixels: int, vectors: int) -> bool:
+        """Whether the accumulators, one row of weights and a broadcast fit into the registers."""
+        if self.lanes == 1:
+            return pixels * vectors <= 64
+        return pixels * vectors + vectors + 1 <= self.registers

@@ -1,0 +1,149 @@
+"""What every template shares: operands, the expression stored, the threads' shares, pad lanes and halos."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from relaybuild.lower.emit import Emitter, c_type, is_vectorizable
+from relaybuild.lower.index import Axis, Index, IndexLike
+from relaybuild.lower.layout import BLOCK, NO_HALO, Layout
+from relaybuild.lower.loop_ir import Builder, Kernel, Parameter, Statement
+from relaybuild.lower.scalar import ScalarBuilder, ScalarExpr
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A buffer that a kernel reads or writes."""
+
+    layout: Layout
+    dtype: str = "float32"
+
+
+Rule: TypeAlias = Callable[[ScalarBuilder, Sequence[IndexLike], "ScalarExpr | None"], ScalarExpr]
+
+
+@dataclass(frozen=True)
+class Body:
+    """Operands and the expression of one element of the output.
+
+    `rule(scalars, index, anchor)` gives the element at the logical `index`; `anchor` is what the template computed for
+    it (None in a map). Loads are made by `scalars.load(k, inputs[k].layout.address(...), dtype)`.
+    """
+
+    title: str
+    inputs: tuple[Operand, ...]
+    output: Operand
+    rule: Rule
+
+    @property
+    def pointers(self) -> tuple[str, ...]:
+        return tuple(f"p{number}" for number in range(len(self.inputs)))
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Inputs in order, then the output."""
+        read = [Parameter(name, c_type(operand.dtype), True) for name, operand in zip(self.pointers, self.inputs)]
+        return (*read, Parameter("out", c_type(self.output.dtype), False))
+
+    def kernel(self, statements: list[Statement], lanes: int, scratch_bytes: int = 0) -> Kernel:
+        """The finished kernel."""
+        return Kernel(self.title, self.parameters(), statements, lanes, scratch_bytes)
+
+
+def store(
+    builder: Builder,
+    body: Body,
+    index: Sequence[IndexLike],
+    anchor: str | None,
+    lanes: int,
+    axis: Axis | None,
+    mask: str | None = None,
+) -> None:
+    """Compute the element (or the vector of elements along `axis`) at `index` and store it.
+
+    `mask` is the C text of a lane mask that zeroes pad lanes.
+    """
+    scalars = ScalarBuilder()
+    value = scalars.anchor("float32") if anchor is not None else None
+    root = body.rule(scalars, index, value)
+    emitter = Emitter(builder, body.pointers, scalars, lanes if axis else 1, axis, anchor or "")
+    text = emitter.emit(root)
+    address = body.output.layout.address(index)
+    if axis is None:
+        builder.assign(f"out[{address}]", text)
+        return
+    if not scalars.depends_on(root, axis):
+        text = f"rb_splat({text})"
+    if mask is not None:
+        text = f"rb_and({text}, {mask})"
+    builder.evaluate(f"rb_store(out + {address.substitute({axis: 0})}, {text})")
+
+
+def vector_body(body: Body, index: Sequence[IndexLike], axis: Axis, *, anchored: bool) -> bool:
+    """Whether the expression at `index` has a vector form along `axis`."""
+    scalars = ScalarBuilder()
+    root = body.rule(scalars, index, scalars.anchor("float32") if anchored else None)
+    return body.output.dtype == "float32" and is_vectorizable(root, axis, scalars)
+
+
+def pad_mask(builder: Builder, layout: Layout, block: IndexLike, half: IndexLike, lanes: int) -> str | None:
+    """The mask of real lanes in vector `half` of channel block `block`, or None where every lane is real.
+
+    Lanes of the last block past the last channel are zero.
+    """
+    rest = layout.shape[1] % BLOCK
+    if rest == 0:
+        return None
+    last = layout.num_blocks - 1
+    position = Index.of(block)
+    ones = [f"{'-1' if lane < rest else '0'}" for lane in range(BLOCK)]
+    if lanes == 1:
+        return builder.let("rb_m", "mask", f"({position}) * 16 + ({Index.of(half)}) < {layout.shape[1]} ? -1 : 0")
+    if lanes == BLOCK:
+        masked = "(rb_m){" + ", ".join(ones) + "}"
+    else:
+        rows = [ones[start : start + lanes] for start in range(0, BLOCK, lanes)]
+        table = builder.name("lanes")
+        rows_text = ", ".join("{" + ", ".join(row) + "}" for row in rows)
+        builder.evaluate(f"const rb_m {table}[{len(rows)}] = {{{rows_text}}}")
+        masked = f"{table}[{Index.of(half)}]"
+    if position.constant is not None:
+        return builder.let("rb_m", "mask", masked if position.constant == last else "rb_splat_mask(1)")
+    return builder.let("rb_m", "mask", f"{position.as_factor()} == {last} ? {masked} : rb_splat_mask(1)")
+
+
+def zero_halo(
+    builder: Builder, operand: Operand, batch: IndexLike, block: IndexLike, row: IndexLike, rows: IndexLike
+) -> None:
+    """Write zeros around `rows` rows from `row` of one channel block (or channel) of a buffer with a halo.
+
+    The unit that holds the first row also writes the halo above it, the one that holds the last the halo below.
+    """
+    layout = operand.layout
+    if layout.halo == NO_HALO:
+        return
+    top, left, bottom, right = layout.halo
+    height, width = layout.shape[2], layout.shape[3]
+    start = Index.of(row)
+    end = start + rows
+    plane = layout.address([batch, Index.of(block) * layout.block, 0, 0])
+    pitch = layout.strides[2]
+    column = layout.strides[3]
+    size = f"sizeof({c_type(operand.dtype)})"
+
+    def clear(address: Index, count: int) -> None:
+        if count:
+            builder.evaluate(f"memset(out + {address}, 0, {count} * {size})")
+
+    if left or right:
+        with builder.loop("edge", end, start) as line:
+            clear(plane + line * pitch - left * column, left * column)
+            clear(plane + line * pitch + width * column, right * column)
+    whole = (width + left + right) * column
+    if top:
+        with builder.branch(f"{start} == 0"):
+            clear(plane - top * pitch - left * column, top * whole)
+    if bottom:
+        with builder.branch(f"{end} == {height}"):
+            clear(plane + height * pitch - left * column, bottom * whole)

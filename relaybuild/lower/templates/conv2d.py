@@ -1,0 +1,384 @@
+"""Direct two-dimensional convolution into channel blocks, strided, padded, dilated, grouped or transposed.
+
+One register tile is `rows x columns` output pixels times `blocks` channel blocks; a step broadcasts one input element
+per pixel and multiplies it with a row of packed weights. Borders are the input's halo. Knows nothing of the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from relaybuild.lower.index import Index, IndexLike
+from relaybuild.lower.layout import BLOCK
+from relaybuild.lower.loop_ir import Builder, Kernel
+from relaybuild.lower.machine import Machine
+from relaybuild.lower.templates.body import Body, pad_mask, store, zero_halo
+
+
+@dataclass(frozen=True)
+class Taps:
+    """The kernel positions along one dimension that reach an output position.
+
+    Output position `q` (of those the phase computes) reads input `q * stride + shift + step * i` with the weight
+    `first + weight_step * i`, for i in range(count).
+    """
+
+    count: int
+    stride: int
+    shift: int
+    step: int
+    first: int = 0
+    weight_step: int = 1
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A sub-grid of the output: position (q, r) of the phase is output (q * scale + origin, ...)."""
+
+    rows: int
+    columns: int
+    row_taps: Taps
+    column_taps: Taps
+    scale: tuple[int, int] = (1, 1)
+    origin: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True)
+class Conv2D:
+    """What to compute: input 0 of the body is the data, input 1 the packed weights.
+
+    Weights are packed as [out block][in block][kernel rows][kernel columns][16 in][16 out] (the two kernel extents are
+    `kernel`). Output block b reads `span` input channels from `span_step * ((b * 16) // span_group)`; a dense
+    convolution has span = all input channels and span_step = 0.
+    """
+
+    phases: tuple[Phase, ...]
+    kernel: tuple[int, int]
+    span: int
+    span_step: int = 0
+    span_group: int = 1
+    blocks_share_span: bool = True
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A register tile: output rows and columns of a phase, and channel blocks."""
+
+    rows: int
+    columns: int
+    blocks: int
+
+
+def choose_tile(conv: Conv2D, phase: Phase, out_blocks: int, machine: Machine) -> Tile:
+    """The tile of least estimated time, remainders included; few distinct remainders are preferred."""
+    halves = BLOCK // machine.lanes
+    steps = conv.span * phase.row_taps.count * phase.column_taps.count
+    best: tuple[float, Tile] | None = None
+    most_blocks = min(out_blocks, 4) if conv.blocks_share_span else 1
+    for blocks in range(1, most_blocks + 1):
+        for rows in range(1, min(phase.rows, 4) + 1):
+            for columns in range(1, min(phase.columns, 28) + 1):
+                tile = Tile(rows, columns, blocks)
+                if not machine.fits(rows * columns, blocks * halves):
+                    break
+                cost = _grid_cycles(tile, phase, out_blocks, steps, halves, machine)
+                if best is None or cost < best[0] * 0.999:
+                    best = (cost, tile)
+    return best[1] if best else Tile(1, 1, 1)
+
+
+def _grid_cycles(tile: Tile, phase: Phase, out_blocks: int, steps: int, halves: int, machine: Machine) -> float:
+    cycles = 0.0
+    variants = 0
+    for blocks, block_times in _cover(out_blocks, tile.blocks):
+        for rows, row_times in _cover(phase.rows, tile.rows):
+            for columns, column_times in _cover(phase.columns, tile.columns):
+                one = steps * machine.step_cycles(rows * columns, blocks * halves)
+                one += 4.0 * rows * columns * blocks * halves + 30.0
+                cycles += one * block_times * row_times * column_times
+                variants += 1
+    return cycles * (1 + 0.02 * (variants - 1))
+
+
+def _cover(extent: int, step: int) -> list[tuple[int, int]]:
+    """(size, times) of the whole tiles and of the remainder."""
+    whole, rest = divmod(extent, step)
+    return [(size, times) for size, times in ((step, whole), (rest, 1)) if size and times]
+
+
+def conv2d_kernel(conv: Conv2D, body: Body, machine: Machine) -> Kernel:
+    """The kernel of a convolution with its epilogue."""
+    builder = Builder()
+    for phase in conv.phases:
+        _phase_loops(builder, conv, phase, body, machine)
+    return body.kernel(builder.body, machine.lanes)
+
+
+def _phase_loops(builder: Builder, conv: Conv2D, phase: Phase, body: Body, machine: Machine) -> None:
+    out = body.output.layout
+    batch, out_blocks = out.shape[0], out.num_blocks
+    tile = choose_tile(conv, phase, out_blocks, machine)
+    groups = -(-out_blocks // tile.blocks)
+    bands = -(-phase.rows // tile.rows)
+    weight_bytes = 4 * out_blocks * BLOCK * conv.span * conv.kernel[0] * conv.kernel[1]
+    with builder.share(batch * groups * bands) as unit:
+        if weight_bytes <= machine.l2_bytes // 2:
+            image, band, group = unit // (bands * groups), unit // groups % bands, unit % groups
+        else:
+            image, group, band = unit // (bands * groups), unit // bands % groups, unit % bands
+        image = builder.let_index("image", image)
+        group = builder.let_index("group", group)
+        band = builder.let_index("band", band)
+        _split(
+            builder,
+            group,
+            out_blocks,
+            tile.blocks,
+            lambda blocks: _split(
+                builder,
+                band,
+                phase.rows,
+                tile.rows,
+                lambda rows: _band(
+                    builder,
+                    conv,
+                    phase,
+                    body,
+                    machine,
+                    Tile(rows, tile.columns, blocks),
+                    image,
+                    group * tile.blocks,
+                    band * tile.rows,
+                ),
+            ),
+        )
+
+
+def _split(builder: Builder, number: Index, extent: int, step: int, emit: object) -> None:
+    """Emit the code of a whole tile and, where the extent leaves one, of the last, smaller tile."""
+    assert callable(emit)
+    rest = extent % step
+    if rest == 0:
+        emit(step)
+    elif extent < step:
+        emit(rest)
+    else:
+        with builder.branch(f"{number} < {extent // step}") as branch:
+            emit(step)
+        with builder.block(branch.otherwise):
+            emit(rest)
+
+
+def _band(
+    builder: Builder,
+    conv: Conv2D,
+    phase: Phase,
+    body: Body,
+    machine: Machine,
+    tile: Tile,
+    image: Index,
+    first_block: Index,
+    first_row: Index,
+) -> None:
+    """All tiles of one band of rows, then the halo beside them."""
+    whole = phase.columns // tile.columns
+    rest = phase.columns % tile.columns
+    if whole:
+        with builder.loop("x", whole * tile.columns, step=tile.columns) as column:
+            _tile(builder, conv, phase, body, machine, tile, (image, first_block, first_row, column))
+    if rest:
+        last = Tile(tile.rows, rest, tile.blocks)
+        _tile(
+            builder, conv, phase, body, machine, last, (image, first_block, first_row, Index.of(whole * tile.columns))
+        )
+    _halo(builder, phase, body, tile, image, first_block, first_row)
+
+
+def _halo(
+    builder: Builder, phase: Phase, body: Body, tile: Tile, image: Index, first_block: Index, first_row: Index
+) -> None:
+    if phase.origin[1] != 0:
+        return
+    for number in range(tile.blocks):
+        scale = phase.scale[0]
+        if scale == 1:
+            zero_halo(builder, body.output, image, first_block + number, first_row, tile.rows)
+        elif phase.origin[0] == 0:
+            height = body.output.layout.shape[2]
+            for row in range(tile.rows):
+                start = (first_row + row) * scale
+                rows = min(scale, height)
+                zero_halo(builder, body.output, image, first_block + number, start, rows)
+
+
+def _tile(
+    builder: Builder,
+    conv: Conv2D,
+    phase: Phase,
+    body: Body,
+    machine: Machine,
+    tile: Tile,
+    corner: tuple[Index, Index, Index, Index],
+) -> None:
+    """Accumulate one register tile and store it through the epilogue."""
+    image, first_block, first_row, first_column = corner
+    lanes = machine.lanes
+    halves = BLOCK // lanes
+    vectors = tile.blocks * halves
+    acc = builder.declare("rb_v", "acc", (tile.rows * tile.columns, vectors))
+    with builder.loop("i", tile.rows * tile.columns, unroll=True) as i, builder.loop("j", vectors, unroll=True) as j:
+        builder.assign(f"{acc}[{i}][{j}]", "rb_splat(0.0f)")
+    _accumulate(builder, conv, phase, body, machine, tile, corner, acc)
+    out = body.output.layout
+    with builder.loop("b", tile.blocks, unroll=True) as b, builder.loop("h", halves, unroll=True) as h:
+        lane = builder.axis("lane", lanes)
+        block = first_block + b
+        mask = (
+            pad_mask(builder, out, block, h * lanes, lanes) if lanes == 1 else pad_mask(builder, out, block, h, lanes)
+        )
+        with builder.loop("r", tile.rows, unroll=True) as r, builder.loop("c", tile.columns, unroll=True) as c:
+            index = [
+                image,
+                block * BLOCK + h * lanes + Index.of(lane),
+                (first_row + r) * phase.scale[0] + phase.origin[0],
+                (first_column + c) * phase.scale[1] + phase.origin[1],
+            ]
+            value = f"{acc}[{r * tile.columns + c}][{b * halves + h}]"
+            store(builder, body, index, value, lanes, lane, mask)
+
+
+def _accumulate(
+    builder: Builder,
+    conv: Conv2D,
+    phase: Phase,
+    body: Body,
+    machine: Machine,
+    tile: Tile,
+    corner: tuple[Index, Index, Index, Index],
+    acc: str,
+) -> None:
+    whole, rest = divmod(conv.span, BLOCK)
+    if whole:
+        with builder.loop("ib", whole) as in_block:
+            _taps(builder, conv, phase, body, machine, tile, corner, acc, in_block, BLOCK)
+    if rest:
+        _taps(builder, conv, phase, body, machine, tile, corner, acc, Index.of(whole), rest)
+
+
+def _taps(
+    builder: Builder,
+    conv: Conv2D,
+    phase: Phase,
+    body: Body,
+    machine: Machine,
+    tile: Tile,
+    corner: tuple[Index, Index, Index, Index],
+    acc: str,
+    in_block: Index,
+    channels: int,
+) -> None:
+    rows, columns = phase.row_taps, phase.column_taps
+    with (
+        builder.loop("kr", rows.count) as kr,
+        builder.loop("kc", columns.count) as kc,
+        builder.loop("ic", channels) as ic,
+    ):
+        _step(builder, conv, phase, body, machine, tile, corner, acc, (in_block, kr, kc, ic))
+
+
+def _step(
+    builder: Builder,
+    conv: Conv2D,
+    phase: Phase,
+    body: Body,
+    machine: Machine,
+    tile: Tile,
+    corner: tuple[Index, Index, Index, Index],
+    acc: str,
+    position: tuple[Index, Index, Index, Index],
+) -> None:
+    """One broadcast of each pixel's input element against one row of weights."""
+    image, first_block, first_row, first_column = corner
+    in_block, kr, kc, ic = position
+    rows, columns = phase.row_taps, phase.column_taps
+    lanes, halves = machine.lanes, BLOCK // machine.lanes
+    in_blocks = -(-conv.span // BLOCK)
+    kernel_rows, kernel_columns = conv.kernel
+    weights = builder.declare("rb_v", "w", (tile.blocks * halves,))
+    weight_row = kr * rows.weight_step + rows.first
+    weight_column = kc * columns.weight_step + columns.first
+    with builder.loop("b", tile.blocks, unroll=True) as b, builder.loop("h", halves, unroll=True) as h:
+        address: IndexLike = (first_block + b) * in_blocks + in_block
+        address = (address * kernel_rows + weight_row) * kernel_columns + weight_column
+        address = address * (BLOCK * BLOCK) + ic * BLOCK + h * lanes
+        builder.assign(f"{weights}[{b * halves + h}]", f"rb_load(p1 + {address})")
+    first_channel = (first_block * BLOCK) // conv.span_group * conv.span_step
+    data = body.inputs[0].layout
+    with builder.loop("r", tile.rows, unroll=True) as r, builder.loop("c", tile.columns, unroll=True) as c:
+        index: Sequence[IndexLike] = [
+            image,
+            first_channel + in_block * BLOCK + ic,
+            (first_row + r) * rows.stride + rows.shift + kr * rows.step,
+            (first_column + c) * columns.stride + columns.shift + kc * columns.step,
+        ]
+        value = builder.let("float", "a", f"p0[{data.address(index)}]")
+        with builder.loop("j", tile.blocks * halves, unroll=True) as j:
+            builder.assign(f"{acc}[{r * tile.columns + c}][{j}]", f"{value} * {weights}[{j}]", "+=")
+
+
+def direct_phase(
+    out_hw: tuple[int, int],
+    kernel: tuple[int, int],
+    strides: tuple[int, int],
+    padding: tuple[int, int],
+    dilation: tuple[int, int],
+) -> Phase:
+    """The one phase of an ordinary convolution; `padding` is (top, left)."""
+    rows, columns = (Taps(kernel[d], strides[d], -padding[d], dilation[d]) for d in (0, 1))
+    return Phase(out_hw[0], out_hw[1], rows, columns)
+
+
+def transposed_phases(
+    out_hw: tuple[int, int],
+    kernel: tuple[int, int],
+    strides: tuple[int, int],
+    padding: tuple[int, int],
+    dilation: tuple[int, int],
+) -> tuple[Phase, ...]:
+    """The phases of a transposed convolution: outputs of equal remainder by the stride share their taps.
+
+    Output o receives input i with kernel position k where i * stride + k * dilation - padding = o.
+    """
+    per_dimension = [
+        [_transposed_taps(origin, kernel[d], strides[d], padding[d], dilation[d]) for origin in range(strides[d])]
+        for d in (0, 1)
+    ]
+    phases = []
+    for row, row_taps in enumerate(per_dimension[0]):
+        for column, column_taps in enumerate(per_dimension[1]):
+            rows = -(-(out_hw[0] - row) // strides[0])
+            columns = -(-(out_hw[1] - column) // strides[1])
+            if rows > 0 and columns > 0:
+                phases.append(Phase(rows, columns, row_taps, column_taps, (strides[0], strides[1]), (row, column)))
+    return tuple(phases)
+
+
+def _transposed_taps(origin: int, kernel: int, stride: int, padding: int, dilation: int) -> Taps:
+    reaching = [k for k in range(kernel) if (origin + padding - k * dilation) % stride == 0]
+    if not reaching:
+        return Taps(0, 1, 0, 0)
+    first = reaching[0]
+    weight_step = reaching[1] - first if len(reaching) > 1 else 1
+    shift = (origin + padding - first * dilation) // stride
+    return Taps(len(reaching), 1, shift, -(weight_step * dilation) // stride, first, weight_step)
+
+
+def taps_reach(taps: Taps, positions: int, extent: int) -> tuple[int, int]:
+    """How far the taps of `positions` outputs reach before 0 and past `extent`: the halo the input needs."""
+    if taps.count == 0 or positions == 0:
+        return 0, 0
+    offsets = (taps.shift, taps.shift + taps.step * (taps.count - 1))
+    lowest = min(offsets)
+    highest = max(offsets) + (positions - 1) * taps.stride
+    return max(0, -lowest), max(0, highest - (extent - 1))

@@ -1,0 +1,233 @@
+"""Matrix product with packed or strided right-hand side, batched, with an epilogue; knows nothing of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from relaybuild.lower.index import Index, IndexLike
+from relaybuild.lower.layout import BLOCK
+from relaybuild.lower.loop_ir import Builder, Kernel
+from relaybuild.lower.machine import Machine
+from relaybuild.lower.templates.body import Body, store, vector_body
+
+IndexRule: TypeAlias = Callable[[IndexLike, IndexLike, IndexLike], Sequence[IndexLike]]
+
+
+@dataclass(frozen=True)
+class MatMul:
+    """out[b, m, n] = sum over k of left[b, m, k] * right[b, k, n].
+
+    Input 0 of the body is the left side, input 1 the right. `left(b, m, k)` and `out(b, m, n)` give logical indices.
+    The right side is packed as [n block][k][16] where `packed`, else `right(b, k, n)` gives its logical indices and it
+    is packed panel by panel into a thread's scratch memory.
+    """
+
+    batch: int
+    rows: int
+    columns: int
+    depth: int
+    left: IndexRule
+    out: IndexRule
+    packed: bool
+    right: IndexRule | None = None
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A register tile of `rows` x `vectors` vectors of columns."""
+
+    rows: int
+    vectors: int
+
+
+def choose_panel(matmul: MatMul, machine: Machine) -> Panel:
+    """The register tile of least estimated time, remainders included."""
+    total = -(-matmul.columns // machine.lanes)
+    best: tuple[float, Panel] | None = None
+    for vectors in range(1, min(total, 8) + 1):
+        for rows in range(1, min(matmul.rows, 28) + 1):
+            if not machine.fits(rows, vectors):
+                break
+            cost = 0.0
+            for width, width_times in _cover(total, vectors):
+                for height, height_times in _cover(matmul.rows, rows):
+                    step = machine.step_cycles(height, width)
+                    cost += (matmul.depth * step + 4.0 * height * width + 20) * width_times * height_times
+            if best is None or cost < best[0] * 0.999:
+                best = (cost, Panel(rows, vectors))
+    return best[1] if best else Panel(1, 1)
+
+
+def _cover(extent: int, step: int) -> list[tuple[int, int]]:
+    whole, rest = divmod(extent, step)
+    return [(size, times) for size, times in ((step, whole), (rest, 1)) if size and times]
+
+
+def matmul_kernel(matmul: MatMul, body: Body, machine: Machine) -> Kernel:
+    """The kernel; the threads share batches and column panels, and rows too where there are few panels."""
+    builder = Builder()
+    panel = choose_panel(matmul, machine)
+    total = -(-matmul.columns // machine.lanes)
+    panels = -(-total // panel.vectors)
+    row_parts = _row_parts(matmul, panel, panels)
+    bands = -(-matmul.rows // panel.rows)
+    rows_per_part = -(-bands // row_parts) * panel.rows
+    row_parts = -(-matmul.rows // rows_per_part)
+    with builder.share(matmul.batch * panels * row_parts) as unit:
+        part = builder.let_index("part", unit % row_parts)
+        column = builder.let_index("panel", unit // row_parts % panels)
+        batch = builder.let_index("batch", unit // (row_parts * panels))
+        whole, rest = divmod(total, panel.vectors)
+        first = column * panel.vectors
+
+        def columns(vectors: int) -> None:
+            _panel(
+                builder, matmul, body, machine, (batch, part * rows_per_part, first), panel.rows, vectors, rows_per_part
+            )
+
+        if rest == 0 or whole == 0:
+            columns(panel.vectors if whole else rest)
+        else:
+            with builder.branch(f"{column} < {whole}") as branch:
+                columns(panel.vectors)
+            with builder.block(branch.otherwise):
+                columns(rest)
+    scratch = 0 if matmul.packed else 4 * matmul.depth * panel.vectors * machine.lanes
+    return body.kernel(builder.body, machine.lanes, scratch)
+
+
+def _row_parts(matmul: MatMul, panel: Panel, panels: int) -> int:
+    """Into how many parts the rows are cut: enough units for threads to share where panels are few."""
+    bands = -(-matmul.rows // panel.rows)
+    wanted = -(-16 // max(1, panels * matmul.batch))
+    return max(1, min(bands, wanted))
+
+
+def _panel(
+    builder: Builder,
+    matmul: MatMul,
+    body: Body,
+    machine: Machine,
+    corner: tuple[Index, Index, Index],
+    height: int,
+    vectors: int,
+    rows_per_part: int,
+) -> None:
+    batch, first_row, first_vector = corner
+    if not matmul.packed:
+        _pack_panel(builder, matmul, body, machine, corner, vectors)
+    if rows_per_part >= matmul.rows:
+        whole, rest = divmod(matmul.rows, height)
+        if whole:
+            with builder.loop("row", whole * height, step=height) as row:
+                _tile(builder, matmul, body, machine, (batch, row, first_vector), height, vectors)
+        if rest:
+            _tile(builder, matmul, body, machine, (batch, Index.of(whole * height), first_vector), rest, vectors)
+        return
+    whole_end = matmul.rows // height * height
+    limit = builder.let(
+        "ptrdiff_t", "limit", f"{first_row + rows_per_part} < {whole_end} ? {first_row + rows_per_part} : {whole_end}"
+    )
+    with builder.loop("row", Index.opaque(limit), first_row, step=height) as row:
+        _tile(builder, matmul, body, machine, (batch, row, first_vector), height, vectors)
+    if whole_end < matmul.rows:
+        with builder.branch(f"{first_row + rows_per_part} > {whole_end}"):
+            rest = matmul.rows - whole_end
+            _tile(builder, matmul, body, machine, (batch, Index.of(whole_end), first_vector), rest, vectors)
+
+
+def _pack_panel(
+    builder: Builder, matmul: MatMul, body: Body, machine: Machine, corner: tuple[Index, Index, Index], vectors: int
+) -> None:
+    """Copy the panel's columns of the right side into scratch memory as [k][vectors][lanes], zero past the last."""
+    batch, _, first_vector = corner
+    assert matmul.right is not None
+    width = vectors * machine.lanes
+    packed = builder.let("float *", "packed", "(float *)scratch").strip()
+    layout = body.inputs[1].layout
+    with builder.loop("k", matmul.depth) as k, builder.loop("n", width) as n:
+        column = first_vector * machine.lanes + n
+        source = f"p1[{layout.address(matmul.right(batch, k, column))}]"
+        if matmul.columns % width:
+            source = f"{column} < {matmul.columns} ? {source} : 0.0f"
+        builder.assign(f"{packed}[{k * width + n}]", source)
+
+
+def _tile(
+    builder: Builder,
+    matmul: MatMul,
+    body: Body,
+    machine: Machine,
+    corner: tuple[Index, Index, Index],
+    height: int,
+    vectors: int,
+) -> None:
+    batch, row, first_vector = corner
+    acc = builder.declare("rb_v", "acc", (height, vectors))
+    with builder.loop("i", height, unroll=True) as i, builder.loop("j", vectors, unroll=True) as j:
+        builder.assign(f"{acc}[{i}][{j}]", "rb_splat(0.0f)")
+    with builder.loop("k", matmul.depth) as k:
+        weights = builder.declare("rb_v", "w", (vectors,))
+        with builder.loop("j", vectors, unroll=True) as j:
+            builder.assign(
+                f"{weights}[{j}]", f"rb_load({_right_address(matmul, machine, first_vector, vectors, k, j)})"
+            )
+        with builder.loop("i", height, unroll=True) as i:
+            address = body.inputs[0].layout.address(matmul.left(batch, row + i, k))
+            value = builder.let("float", "a", f"p0[{address}]")
+            with builder.loop("j", vectors, unroll=True) as j:
+                builder.assign(f"{acc}[{i}][{j}]", f"{value} * {weights}[{j}]", "+=")
+    _finish(builder, matmul, body, machine, corner, height, vectors, acc)
+
+
+def _right_address(matmul: MatMul, machine: Machine, first_vector: Index, vectors: int, k: Index, j: Index) -> str:
+    if not matmul.packed:
+        return f"packed + {k * (vectors * machine.lanes) + j * machine.lanes}"
+    column = (first_vector + j) * machine.lanes
+    return f"p1 + {(column // BLOCK) * (matmul.depth * BLOCK) + k * BLOCK + column % BLOCK}"
+
+
+def _finish(
+    builder: Builder,
+    matmul: MatMul,
+    body: Body,
+    machine: Machine,
+    corner: tuple[Index, Index, Index],
+    height: int,
+    vectors: int,
+    acc: str,
+) -> None:
+    """Store the tile through the epilogue; the last vector of a ragged row lane by lane."""
+    batch, row, first_vector = corner
+    lanes = machine.lanes
+    with builder.loop("j", vectors, unroll=True) as j, builder.loop("i", height, unroll=True) as i:
+        lane = builder.axis("lane", lanes)
+        column = (first_vector + j) * lanes + Index.of(lane)
+        index = matmul.out(batch, row + i, column)
+        value = f"{acc}[{i}][{j}]"
+        vector = body.output.layout.address(index).coefficient(lane) == 1 and vector_body(
+            body, index, lane, anchored=True
+        )
+        if vector and matmul.columns % lanes == 0:
+            store(builder, body, index, value, lanes, lane)
+        elif vector:
+            start = (first_vector + j) * lanes
+            with builder.branch(f"{start + (lanes - 1)} < {matmul.columns}") as branch:
+                store(builder, body, index, value, lanes, lane)
+            with builder.block(branch.otherwise):
+                _finish_lanes(builder, matmul, body, machine, (batch, row + i, start), value)
+        else:
+            _finish_lanes(builder, matmul, body, machine, (batch, row + i, (first_vector + j) * lanes), value)
+
+
+def _finish_lanes(
+    builder: Builder, matmul: MatMul, body: Body, machine: Machine, at: tuple[Index, Index, Index], value: str
+) -> None:
+    batch, row, start = at
+    spilled = builder.declare("float", "tail", (machine.lanes,))
+    builder.evaluate(f"rb_store({spilled}, {value})")
+    with builder.loop("t", machine.lanes) as t, builder.branch(f"{start + t} < {matmul.columns}"):
+        index = matmul.out(batch, row, start + t)
+        store(builder, body, index, f"{spilled}[{t}]", 1, None)
