@@ -11,7 +11,7 @@ from relaybuild.ir.expr import Expr, Function, GlobalVar
 class IRModule:
     """An immutable map from GlobalVar to Function, ordered by name; `update` and `with_function` return new modules."""
 
-    __slots__ = ("_functions", "attrs")
+    __slots__ = ("__weakref__", "_functions", "attrs")
 
     def __init__(
         self,
