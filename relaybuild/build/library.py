@@ -51,7 +51,7 @@ class LibrarySpec:
 
     Units are linked in the order given. `link_flags` come before the objects and after the toolchain's own;
     `link_libs` are names for `-l`, and those that nothing needs are not recorded. Only symbols that the sources mark
-    with default visibility are exported.
+    with default visibility are exported; who links an archive adds `-Wl,--exclude-libs,ALL` to hide its symbols.
     """
 
     name: str

@@ -33,6 +33,26 @@ or name one with --cc or the variable CC"""
 
 _BUILD_ID_NOTE = re.compile(rb"\x04\0\0\0([\x08-\x40])\0\0\0\x03\0\0\0GNU\0", re.DOTALL)
 
+_CFLAGS = (
+    "-std=gnu11",
+    "-O2",
+    "-pipe",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-ffp-contract=fast",
+    "-fno-math-errno",
+    "-fdiagnostics-color=never",
+)
+
+_ELF_LDFLAGS = (
+    "-static-libgcc",
+    "-Wl,--as-needed",
+    "-Wl,--build-id=none",
+    "-Wl,-z,defs",
+    "-Wl,-z,noexecstack",
+    "-Wl,-z,relro",
+)
+
 KERNEL_CFLAGS = ("-O3", "-fno-trapping-math", "-fno-stack-protector")
 """Flags for units that carry the arithmetic, to be followed by `Target.cflags`; results stay IEEE values."""
 
@@ -65,32 +85,12 @@ class Toolchain:
     @property
     def cflags(self) -> tuple[str, ...]:
         """Flags of every compilation; a unit's own flags come after them and win."""
-        return (
-            "-std=gnu11",
-            "-O2",
-            "-pipe",
-            "-fPIC",
-            "-fvisibility=hidden",
-            "-ffp-contract=fast",
-            "-fno-math-errno",
-            "-fdiagnostics-color=never",
-        )
+        return _CFLAGS
 
     @property
     def ldflags(self) -> tuple[str, ...]:
         """Flags of every link of a shared library: nothing undefined, nothing needless, the same bytes every time."""
-        if not self.is_elf:
-            return ("-shared",)
-        return (
-            "-shared",
-            "-static-libgcc",
-            "-Wl,--as-needed",
-            "-Wl,--build-id=none",
-            "-Wl,--exclude-libs,ALL",
-            "-Wl,-z,defs",
-            "-Wl,-z,noexecstack",
-            "-Wl,-z,relro",
-        )
+        return ("-shared", *_ELF_LDFLAGS) if self.is_elf else ("-shared",)
 
     def __str__(self) -> str:
         return f"{self.family} {self.version} ({self.machine}, {shlex.join(self.command)})"
@@ -162,7 +162,7 @@ def _without_launchers(command: Sequence[str]) -> tuple[str, ...]:
 def _trial(command: Sequence[str], folder: Path) -> tuple[str, ...]:
     source = folder / "probe.c"
     source.write_text(_PROBE_SOURCE, encoding="utf-8")
-    return (*command, "-std=gnu11", "-pipe", "-fPIC", "-shared", str(source), "-o", str(folder / "probe.so"), "-lm")
+    return (*command, *_CFLAGS, "-shared", str(source), "-o", str(folder / "probe.so"), "-lm")
 
 
 def _check(results: Sequence[Completed], command: Sequence[str]) -> None:

@@ -322,7 +322,9 @@ def test_a_user_may_add_libraries_and_flags(tmp_path: Path, toolchain: Toolchain
     subprocess.run([*toolchain.command, "-fPIC", "-c", "vendor.c", "-o", "vendor.o"], cwd=tmp_path, check=True)
     subprocess.run(["ar", "rcs", "libvendor.a", "vendor.o"], cwd=tmp_path, check=True)
     user = Unit("user", f"int vendor_value(void);\n{EXPORT} int value(void) {{ return vendor_value(); }}\n")
-    library = LibrarySpec("demo", (user,), link_flags=(f"-L{tmp_path}",), link_libs=("vendor", "m"))
+    library = LibrarySpec(
+        "demo", (user,), link_flags=(f"-L{tmp_path}", "-Wl,--exclude-libs,ALL"), link_libs=("vendor", "m")
+    )
     build(toolchain, tmp_path, library)
     loaded = ctypes.CDLL(str(tmp_path / "demo.so"))
     assert loaded.value() == 5
