@@ -107,40 +107,68 @@ class Node:
 
     def int_attr(self, name: str, default: int | None = None) -> int:
         """An integer attribute."""
-        return int(self._attr(name, default))
+        value = self._attr(name, default)
+        if not isinstance(value, int):
+            raise self._mistyped(name, "an integer")
+        return value
 
     def float_attr(self, name: str, default: float | None = None) -> float:
         """A float attribute, as the float32 it is stored in."""
-        return float(self._attr(name, default))
+        value = self._attr(name, default)
+        if not isinstance(value, float):
+            raise self._mistyped(name, "a float")
+        return value
 
     def str_attr(self, name: str, default: str | None = None) -> str:
         """A string attribute."""
-        value: object = self._attr(name, default)
-        return str(value, "utf-8", "replace") if isinstance(value, bytes) else str(value)
+        value = self._attr(name, default)
+        if not isinstance(value, (str, bytes)):
+            raise self._mistyped(name, "a string")
+        return value if isinstance(value, str) else value.decode("utf-8", "replace")
 
     def ints_attr(self, name: str, default: Sequence[int] | None = None) -> tuple[int, ...]:
         """An attribute that is a list of integers."""
-        return tuple(int(item) for item in self._attr(name, default))
+        value = self._attr(name, default)
+        if not isinstance(value, Sequence) or not all(isinstance(item, int) for item in value):
+            raise self._mistyped(name, "a list of integers")
+        return tuple(value)
 
     def find_ints_attr(self, name: str) -> tuple[int, ...] | None:
         """A list of integers, or None where it is left out."""
         return self.ints_attr(name) if name in self.attrs else None
 
+    def tensor_attr(self, name: str) -> NDArray[Any]:
+        """A tensor attribute as an array."""
+        value = self._attr(name, None)
+        if not isinstance(value, TensorProto):
+            raise self._mistyped(name, "a tensor")
+        return self.array(value)
+
+    def inline_attr(self, name: str) -> Sequence[Expr]:
+        """The outputs of a subgraph attribute."""
+        value = self._attr(name, None)
+        if not isinstance(value, GraphProto):
+            raise self._mistyped(name, "a graph")
+        return self.inline(value)
+
     def flag(self, name: str, default: bool = False) -> bool:
         """An integer attribute that is a truth value."""
         return bool(self.int_attr(name, int(default)))
 
-    def _attr(self, name: str, default: Any) -> Any:
+    def _attr(self, name: str, default: object) -> object:
         value = self.attrs.get(name, default)
         if value is None:
             raise self.fail(f"attribute '{name}' is missing")
         return value
 
+    def _mistyped(self, name: str, expected: str) -> UserError:
+        return self.fail(f"attribute '{name}' is {self.attrs[name]!r}, expected {expected}")
+
     def dtype_attr(self, name: str, default: str | None = None) -> str:
         """An element-type attribute as a dtype of relaybuild."""
         if name not in self.attrs and default is not None:
             return default
-        return numpy_dtype(self.int_attr(name), f"attribute '{name}'").name
+        return str(numpy_dtype(self.int_attr(name), f"attribute '{name}'").name)
 
     # building
 
@@ -165,9 +193,14 @@ class Node:
         return self.const(value, expr.tensor_type.dtype)
 
     def reshape(self, expr: Expr, shape: Sequence[int]) -> Expr:
-        """`expr` in another shape; itself where it has that shape."""
+        """`expr` in another shape; itself where it has that shape.
+
+        An extent of 0 in `newshape` would copy the input's, so what has no elements is made anew.
+        """
         if expr.tensor_type.shape == tuple(shape):
             return expr
+        if 0 in shape:
+            return self.call("full", shape=tuple(shape), fill_value=0, dtype=expr.tensor_type.dtype)
         return self.call("reshape", expr, newshape=tuple(shape))
 
     def cast(self, expr: Expr, dtype: str) -> Expr:

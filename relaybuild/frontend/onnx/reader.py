@@ -34,7 +34,7 @@ class LoadedModel:
     source: str
     folder: Path | None = None
     payloads: dict[str, memoryview] = field(default_factory=dict)
-    _files: dict[Path, memoryview] = field(default_factory=dict)
+    _files: dict[Path, memoryview] = field(default_factory=dict, init=False)
 
     def array(self, tensor: TensorProto) -> NDArray[Any]:
         """The value of a tensor, without a copy where its bytes are in a file or in `raw_data`."""

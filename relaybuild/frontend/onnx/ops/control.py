@@ -13,6 +13,4 @@ from relaybuild.ir.expr import Expr
 def if_(node: Node) -> Sequence[Expr]:
     """The branch that a constant condition takes."""
     branch = "then_branch" if node.scalar(0, "cond") else "else_branch"
-    if branch not in node.attrs:
-        raise node.fail(f"attribute '{branch}' is missing")
-    return node.inline(node.attrs[branch])
+    return node.inline_attr(branch)

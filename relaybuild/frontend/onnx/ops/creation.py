@@ -19,7 +19,7 @@ _SCALARS = {"value_float": "float32", "value_floats": "float32", "value_int": "i
 def constant(node: Node) -> Expr:
     """A tensor is data as an initializer is; numbers in attributes are structure."""
     if "value" in node.attrs:
-        return Constant(node.array(node.attrs["value"]), node.span)
+        return Constant(node.tensor_attr("value"), node.span)
     for name, dtype in _SCALARS.items():
         if name in node.attrs:
             return node.const(node.attrs[name], dtype)
@@ -31,7 +31,7 @@ def constant(node: Node) -> Expr:
 def constant_of_shape(node: Node) -> Expr:
     value: NDArray[Any] = np.zeros(1, np.float32)
     if "value" in node.attrs:
-        value = node.array(node.attrs["value"])
+        value = node.tensor_attr("value")
     if value.size != 1:
         raise node.fail(f"attribute 'value' has {value.size} elements, expected one")
     fill = value.reshape(()).item()

@@ -111,12 +111,15 @@ def local_response_normalization(node: Node) -> Expr:
 
 @converter("LpNormalization")
 def lp_normalization(node: Node) -> Expr:
+    """A row of zeros stays one."""
     data, axis, order = node.get(0), node.int_attr("axis", -1), node.int_attr("p", 2)
     if order not in (1, 2):
         raise node.fail(f"p is {order}, expected 1 or 2")
     powers = node.call("abs", data) if order == 1 else node.call("multiply", data, data)
-    norm = node.call("sum", powers, axis=(node.axis(axis, node.rank(0)),), keepdims=True)
-    return node.call("divide", data, norm if order == 1 else node.call("sqrt", norm))
+    total = node.call("sum", powers, axis=(node.axis(axis, node.rank(0)),), keepdims=True)
+    norm = total if order == 1 else node.call("sqrt", total)
+    zero = node.call("equal", norm, node.like(0, norm))
+    return node.call("divide", data, node.call("where", zero, node.like(1, norm), norm))
 
 
 @converter("MeanVarianceNormalization")

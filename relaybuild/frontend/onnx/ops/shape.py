@@ -169,7 +169,7 @@ def tile(node: Node) -> Expr:
 def pad(node: Node) -> Expr:
     """Negative amounts crop."""
     shape, mode = node.shape(0), node.str_attr("mode", "constant")
-    if mode not in ("constant", "edge", "reflect"):
+    if mode not in ("constant", "edge", "reflect", "wrap"):
         raise node.unsupported(f"mode '{mode}'")
     widths = _pad_widths(node, len(shape))
     crops = [(max(-begin, 0), extent + min(end, 0), 1) for extent, (begin, end) in zip(shape, widths)]
@@ -177,8 +177,19 @@ def pad(node: Node) -> Expr:
     grown = tuple((max(begin, 0), max(end, 0)) for begin, end in widths)
     if not any(any(pair) for pair in grown):
         return data
+    if mode == "wrap":
+        return _wrapped(node, data, grown)
     value = 0 if node.find(2) is None else node.scalar(2, "constant_value")
     return node.call("nn.pad", data, pad_width=grown, pad_value=float(value), pad_mode=mode)
+
+
+def _wrapped(node: Node, data: Expr, widths: Sequence[tuple[int, int]]) -> Expr:
+    for axis, (begin, end) in enumerate(widths):
+        if begin or end:
+            extent = data.tensor_type.static_shape[axis]
+            indices = [position % extent for position in range(-begin, extent + end)]
+            data = node.call("take", data, node.const(indices, "int64"), axis=axis)
+    return data
 
 
 def _pad_widths(node: Node, rank: int) -> list[tuple[int, int]]:

@@ -68,7 +68,7 @@ def _pads(
 
 
 def _split_pads(node: Node, mode: str, totals: Sequence[int]) -> tuple[int, ...]:
-    if mode not in ("SAME_UPPER", "SAME_LOWER", "NOTSET"):
+    if mode not in ("SAME_UPPER", "SAME_LOWER"):
         raise node.fail(f"auto_pad is '{mode}', expected NOTSET, SAME_UPPER, SAME_LOWER or VALID")
     small = [total // 2 for total in totals]
     large = [total - half for total, half in zip(totals, small)]
@@ -153,7 +153,8 @@ def _transposed_pads(
         for stride, extent, padding, size, dilation, output in zip(strides, extents, extra, kernel, dilations, outputs)
     ]
     grown = tuple(padding + max(-total, 0) for padding, total in zip(extra, totals))
-    return _split_pads(node, "NOTSET" if mode == "VALID" else mode, [max(total, 0) for total in totals]), grown
+    lower = "SAME_UPPER" if mode == "SAME_UPPER" else "SAME_LOWER"
+    return _split_pads(node, lower, [max(total, 0) for total in totals]), grown
 
 
 def _biased(node: Node, result: Expr) -> Expr:
