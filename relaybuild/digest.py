@@ -6,7 +6,7 @@ import hashlib
 import os
 import struct
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 Value: TypeAlias = "bool | int | float | str | bytes | tuple[Value, ...] | Digest | None"
 
@@ -58,7 +58,7 @@ class Hasher:
         self._size += len(data)
 
 
-def digest_bytes(data: bytes | bytearray | memoryview) -> Digest:
+def digest_bytes(data: bytes | bytearray | memoryview[Any]) -> Digest:
     """The plain SHA-256 of a contiguous buffer, as other tools compute it."""
     view = memoryview(data).cast("B")
     return Digest(hashlib.sha256(view).hexdigest(), view.nbytes)

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from relaybuild.build.elf import ALIGNMENT, can_write_for, write_data_object
 from relaybuild.build.files import write_atomically, write_if_changed
@@ -34,7 +34,7 @@ class WeightBlob:
     size: int
 
     @staticmethod
-    def from_bytes(data: bytes | memoryview, digest: str) -> WeightBlob:
+    def from_bytes(data: bytes | bytearray | memoryview[Any], digest: str) -> WeightBlob:
         """A blob of bytes in memory."""
         view = memoryview(data).cast("B")
         return WeightBlob(lambda file: _write_view(file, view), digest, view.nbytes)
