@@ -542,7 +542,7 @@ class _Parser:
         if isinstance(value, int) and not explicit and not -(2**31) <= value < 2**31:
             dtype = "int64"
         with np.errstate(over="ignore"):
-            fits = _fits(value, dtype)
+            fits = _fits(value, dtype) and (number == "inf" or abs(value) != np.inf)
         if not fits:
             raise SyntaxFault(f"{'-' if negative else ''}{token.text} is out of range for {dtype}", token.pos)
         with np.errstate(over="ignore"):

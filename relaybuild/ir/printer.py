@@ -28,8 +28,9 @@ VERSION = '#[version = "0.0.5"]'
 WeightForm: TypeAlias = Literal["data", "digest", "slot"]
 
 _INLINE_DEPTH = 4
-_SIMPLE = re.compile(r"[A-Za-z_][A-Za-z_0-9]*\Z")
-_DOTTED = re.compile(r"[A-Za-z_][A-Za-z_0-9]*(?:\.[A-Za-z_][A-Za-z_0-9]*)*\Z")
+_NO_NUMBER = r"(?!(?:inf|nan)(?:f16|f32|f64|f)?\Z)"
+_SIMPLE = re.compile(_NO_NUMBER + r"[A-Za-z_][A-Za-z_0-9]*\Z")
+_DOTTED = re.compile(_NO_NUMBER + r"[A-Za-z_][A-Za-z_0-9]*(?:\.[A-Za-z_][A-Za-z_0-9]*)*\Z")
 _SUFFIX = {"float16": "f16", "float32": "f", "float64": "f64", "int32": ""}
 _RESERVED = frozenset((*DTYPES, "Tensor", "fn"))
 

@@ -220,9 +220,9 @@ class Pass(ABC):
             mod = _run_required(name, self.info, mod, ctx)
         return self._observed(mod, ctx)
 
+    @abstractmethod
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         """The pass itself, without requirements and instruments."""
-        raise NotImplementedError
 
     def _observed(self, mod: IRModule, ctx: PassContext) -> IRModule:
         if not ctx._may_run(mod, self.info):

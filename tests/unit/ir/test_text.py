@@ -277,7 +277,7 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("text", "message"),
         [
-            ("add(%x, %q)", "m:1:42: unknown variable '%q'"),
+            ("add(%x, %q)", "m:1:44: unknown variable '%q'"),
             ("%x; %3", "unknown node '%3'"),
             ("logg(%x)", "unknown operator 'logg'; the nearest are log"),
             ("log(%x, base=2)", "'log' has no attribute 'base'"),
