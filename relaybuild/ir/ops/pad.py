@@ -56,6 +56,8 @@ def _padded(extent: Extent, axis: int, attrs: PadAttrs) -> Extent:
 def evaluate(values: Sequence[Array], attrs: PadAttrs) -> Array:
     """The array padded and cut."""
     data = values[0]
+    if not data.ndim:
+        return data
     grown = [(max(before, 0), max(after, 0)) for before, after in attrs.pad_width]
     if attrs.pad_mode == "constant":
         padded = np.pad(data, grown, constant_values=_border(attrs.pad_value, data.dtype))

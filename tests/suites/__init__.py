@@ -1,0 +1,1 @@
+"""Cases that several runners share: the numpy semantics, scalar rules, generated code, the text round trip."""
