@@ -13,7 +13,15 @@ from relaybuild.frontend.onnx.inputs import input_types
 from relaybuild.frontend.onnx.node import Node
 from relaybuild.frontend.onnx.reader import LoadedModel, ModelSource, read_model
 from relaybuild.frontend.onnx.registry import find_converter
-from relaybuild.frontend.onnx.support import check_supported, domain_of, label, live_nodes, node_name, used_names
+from relaybuild.frontend.onnx.support import (
+    check_attributes,
+    check_supported,
+    domain_of,
+    label,
+    live_nodes,
+    node_name,
+    used_names,
+)
 from relaybuild.ir.expr import Constant, Expr, Function, Span, Tuple, Var
 from relaybuild.ir.module import IRModule
 
@@ -109,6 +117,7 @@ class _Importer:
         span = Span(self.loaded.source, name)
         where = f"{span} ({label(proto)})"
         try:
+            check_attributes(proto, self.opset)
             results = self._results(self._node(proto, span, scope, used))
         except RelayBuildError as error:
             error.where = _located(error.where, span, where)

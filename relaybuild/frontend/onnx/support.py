@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from onnx import AttributeProto, GraphProto, NodeProto
+from onnx import AttributeProto, GraphProto, NodeProto, defs
 
-from relaybuild.errors import UnsupportedError
+from relaybuild.errors import UnsupportedError, UserError
 from relaybuild.frontend.onnx.registry import find_converter
 
 _SHOWN_NAMES = 3
@@ -84,6 +84,18 @@ def check_supported(nodes: Sequence[NodeProto], opset: int, source: str) -> None
     raise UnsupportedError(
         f"the model uses {what} that relaybuild does not support in opset {opset}:\n{lines}", where=source
     )
+
+
+def check_attributes(node: NodeProto, opset: int) -> None:
+    """Raise UserError where a node has an attribute that its operator lacks in this opset: its meaning is unknown."""
+    domain = domain_of(node)
+    if not defs.has(node.op_type, opset, domain):
+        return
+    known = defs.get_schema(node.op_type, opset, domain).attributes
+    for attr in node.attribute:
+        if attr.name not in known:
+            names = ", ".join(sorted(known)) or "none"
+            raise UserError(f"it has no attribute '{attr.name}' in opset {opset}; its attributes are {names}")
 
 
 def _nodes(names: Sequence[str]) -> str:

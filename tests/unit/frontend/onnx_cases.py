@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -20,6 +22,7 @@ from relaybuild.ir.op import Op
 from relaybuild.ir.types import TensorType
 from relaybuild.ir.visitor import post_order
 
+_SLOW_MODULES = ("averagepool", "lppool", "maxpool")
 NEEDS_CONSTANT = "computed from the model's inputs"
 
 
@@ -80,15 +83,19 @@ def assert_same(found: Sequence[NDArray[Any]], expected: Sequence[NDArray[Any]],
 
 
 @cache
-def node_tests() -> Mapping[str, list[Any]]:
-    """ONNX's node tests by the operator of their first node; the functions' expansions are left out."""
+def node_tests(slow: bool = False) -> Mapping[str, list[Any]]:
+    """ONNX's node tests by the operator of their first node; the functions' expansions are left out.
+
+    Making the pooling cases takes seconds, so they come with `slow` only.
+    """
+    package = importlib.import_module("onnx.backend.test.case.node")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from onnx.backend.test.case.node import collect_testcases
-
-        cases = collect_testcases(None)
+        for module in pkgutil.iter_modules(package.__path__):
+            if slow or module.name not in _SLOW_MODULES:
+                importlib.import_module(f"{package.__name__}.{module.name}")
     by_operator: dict[str, list[Any]] = {}
-    for case in cases:
+    for case in package._NodeTestCases:
         if not case.name.endswith("_expanded") and "_expanded_" not in case.name:
             by_operator.setdefault(case.model.graph.node[0].op_type, []).append(case)
     return by_operator

@@ -1,0 +1,64 @@
+"""ONNX's own node tests: what has a converter imports and computes what the standard expects."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from onnx_cases import check_node_test, node_tests
+
+from relaybuild.errors import UserError
+from relaybuild.frontend.onnx.registry import all_converters
+
+REFUSED = {
+    r"(pool|convtranspose)_3d": "three spatial axes",
+    r"training": "training mode",
+    r"FLOAT8|FLOAT4|INT4|INT2|STRING|FLOAT6|string": "element types that relaybuild lacks",
+    r"_(sequence|seq|opt)$": "sequences and optionals",
+    r"maxpool_with_argmax": "the indices of MaxPool",
+    r"tf_crop_and_resize|antialias|half_pixel_symmetric": "rare modes of Resize",
+    r"spacetodepth_(crd|dcr)": "an attribute of an opset above 23",
+}
+"""Cases that must end in a UserError, by a pattern of their name."""
+DIFFERENT = {
+    r"resize_downsample_scales_\w+_align_corners": "onnxruntime, like relaybuild, aligns the corners of whole sizes",
+    r"celu_bfloat16": "rounds differently in bfloat16",
+}
+"""Cases that are imported, but for which the expected output is not what is computed."""
+SLOW = ("AveragePool", "MaxPool")
+OPERATORS = sorted(op_type for domain, op_type in all_converters() if not domain and op_type not in SLOW)
+
+
+def check_operator(op_type: str, cases: list[Any]) -> None:
+    failures: list[str] = []
+    for case in cases:
+        if _matches(DIFFERENT, case.name):
+            continue
+        try:
+            if _matches(REFUSED, case.name):
+                with pytest.raises(UserError):
+                    check_node_test(case)
+            else:
+                check_node_test(case)
+        except (AssertionError, UserError, pytest.fail.Exception) as error:
+            failures.append(f"{case.name}: {error}")
+    assert not failures, f"{len(failures)} of {len(cases)} cases of {op_type}:\n" + "\n".join(failures)
+
+
+def _matches(patterns: dict[str, str], name: str) -> bool:
+    return any(re.search(pattern, name) for pattern in patterns)
+
+
+@pytest.mark.parametrize("op_type", OPERATORS)
+def test_node_tests(op_type: str) -> None:
+    cases = node_tests().get(op_type)
+    if cases is None:
+        pytest.skip("ONNX has no test of this operator")
+    check_operator(op_type, cases)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("op_type", SLOW)
+def test_slow_node_tests(op_type: str) -> None:
+    check_operator(op_type, node_tests(slow=True)[op_type])
