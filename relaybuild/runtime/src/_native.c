@@ -80,15 +80,28 @@ static void raise_status(NativeModel *self, RbStatus status) {
   PyErr_SetString(self->error, message);
 }
 
-/* Replaces the current exception by a UserError that names the tensor and keeps the exception's words. */
-static void raise_unreadable(NativeModel *self, const char *role, const TensorType *type) {
+/* Makes `cause`, a reference that it takes, the cause of the current exception. */
+static void set_cause(PyObject *cause) {
   PyObject *kind, *value, *traceback;
   PyErr_Fetch(&kind, &value, &traceback);
   PyErr_NormalizeException(&kind, &value, &traceback);
-  PyErr_Format(self->error, "%s '%U' cannot be read as an array: %S", role, type->name, value ? value : Py_None);
-  Py_XDECREF(kind);
-  Py_XDECREF(value);
+  PyException_SetCause(value, cause);
+  PyErr_Restore(kind, value, traceback);
+}
+
+/* Replaces the current exception by a UserError that names the tensor, keeps the exception's words and has it as its
+ * cause. An interrupt and a lack of memory stay what they are. */
+static void raise_unreadable(NativeModel *self, const char *role, const TensorType *type) {
+  if (!PyErr_ExceptionMatches(PyExc_Exception) || PyErr_ExceptionMatches(PyExc_MemoryError)) {
+    return;
+  }
+  PyObject *kind, *value, *traceback;
+  PyErr_Fetch(&kind, &value, &traceback);
+  PyErr_NormalizeException(&kind, &value, &traceback);
+  PyErr_Format(self->error, "%s '%U' cannot be read as an array: %S", role, type->name, value);
+  Py_DECREF(kind);
   Py_XDECREF(traceback);
+  set_cause(value);
 }
 
 static void release_binding(Binding *binding) {
@@ -372,11 +385,13 @@ static PyObject *join_names(const TensorType *types, Py_ssize_t count) {
   return joined;
 }
 
-/* Raises a UserError of the given words (with one %U for the list of inputs). */
+/* Raises a UserError of the problem, a reference that it takes (NULL: an exception is set), and the inputs' names. */
 static void raise_with_names(NativeModel *self, PyObject *problem) {
-  PyObject *names = join_names(self->types, self->info->num_inputs);
-  if (names && problem) {
+  PyObject *names = problem ? join_names(self->types, self->info->num_inputs) : NULL;
+  if (names && self->info->num_inputs) {
     PyErr_Format(self->error, "%U, expected the inputs '%U'", problem, names);
+  } else if (names) {
+    PyErr_Format(self->error, "%U, expected none", problem);
   }
   Py_XDECREF(names);
   Py_XDECREF(problem);

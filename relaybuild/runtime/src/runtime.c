@@ -44,6 +44,22 @@ enum {
   RB_SPINS_PER_CLOCK = 64
 };
 
+#define RB_SAME_PLACE(field)                                                                                           \
+  _Static_assert(offsetof(RbProgram, field) == offsetof(RbModelInfo, field), "RbProgram." #field)
+
+RB_SAME_PLACE(abi_version);
+RB_SAME_PLACE(name);
+RB_SAME_PLACE(target);
+RB_SAME_PLACE(cpu_features);
+RB_SAME_PLACE(num_inputs);
+RB_SAME_PLACE(num_outputs);
+RB_SAME_PLACE(inputs);
+RB_SAME_PLACE(outputs);
+RB_SAME_PLACE(arena_bytes);
+RB_SAME_PLACE(scratch_bytes);
+RB_SAME_PLACE(weight_bytes);
+RB_SAME_PLACE(metadata);
+
 static _Thread_local char rb_message[1024];
 
 const char *rb_last_error(void) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import shutil
@@ -274,10 +275,55 @@ def test_error_of_a_producer_is_passed_on(sample: Module) -> None:
         def __dlpack__(self, stream: object = None, **options: Any) -> object:
             return "no capsule"
 
-    with pytest.raises(UserError, match="input 'x' cannot be read as an array: lies in a vault"):
+    class Interrupted(Producer):
+        def __dlpack__(self, stream: object = None, **options: Any) -> object:
+            raise KeyboardInterrupt
+
+    with pytest.raises(UserError, match="input 'x' cannot be read as an array: lies in a vault") as caught:
         sample(Broken(arguments()[0], versioned=False), arguments()[1])
+    assert isinstance(caught.value.__cause__, BufferError)
+    with pytest.raises(KeyboardInterrupt):
+        sample(Interrupted(arguments()[0], versioned=False), arguments()[1])
     with pytest.raises(UserError, match=r"input 'x' cannot be read as an array: .*[Cc]apsule"):
         sample(Liar(arguments()[0], versioned=False), arguments()[1])
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda m, x, bias: m(x, bias),
+        lambda m, x, bias: m(x, **{"the bias": bias}),
+        lambda m, x, bias: m(np.asfortranarray(x), Producer(bias)),
+        lambda m, x, bias: m(Producer(np.asfortranarray(x), versioned=False), bias),
+        lambda m, x, bias: m.run({"x": x, "the bias": bias}),
+        lambda m, x, bias: m.run_into([x, bias], [np.empty_like(x), np.empty(2, np.float32)]),
+        lambda m, x, bias: m.describe(),
+        lambda m, x, bias: m(x, x),
+        lambda m, x, bias: m(x, 1),
+        lambda m, x, bias: m(x, bias, bias),
+        lambda m, x, bias: m(x, x=x),
+        lambda m, x, bias: m(x, z=x),
+        lambda m, x, bias: m(Producer(x.astype(np.float64)), bias),
+        lambda m, x, bias: m(Producer(x, device=(2, 0)), bias),
+        lambda m, x, bias: m(x.astype("M8[s]"), bias),
+        lambda m, x, bias: m.run_into([x, bias], [x, bias]),
+        lambda m, x, bias: m.run_into([x, bias], [x]),
+        lambda m, x, bias: m.run_into([x], 3),
+    ],
+)
+def test_no_call_leaks(call: Callable[[Module, Array, Array], object], sample: Module) -> None:
+    def repeat(times: int) -> None:
+        for _ in range(times):
+            with contextlib.suppress(UserError, TypeError):
+                call(sample, *inputs)
+
+    inputs = arguments()
+    repeat(20)
+    gc.collect()
+    before = sys.getallocatedblocks()
+    repeat(200)
+    gc.collect()
+    assert sys.getallocatedblocks() - before < 100
 
 
 def test_calls_from_several_threads_run_at_once(probe: Module) -> None:
