@@ -30,7 +30,8 @@ def inferred(case: Case) -> Type:
 
 
 def test_every_operator_has_cases_and_every_case_an_operator() -> None:
-    assert names_with_cases() == set(all_ops())
+    """A backend's own operators, named `contrib.`, are tested beside the backend."""
+    assert names_with_cases() == {name for name in all_ops() if not name.startswith("contrib.")}
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
