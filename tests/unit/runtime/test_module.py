@@ -318,7 +318,7 @@ def test_no_call_leaks(call: Callable[[Module, Array, Array], object], sample: M
                 call(sample, *inputs)
 
     inputs = arguments()
-    repeat(20)
+    repeat(300)
     gc.collect()
     before = sys.getallocatedblocks()
     repeat(200)
