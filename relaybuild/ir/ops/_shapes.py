@@ -25,8 +25,8 @@ ANY_DTYPE = frozenset(DTYPES)
 
 
 def as_ints(value: int | Sequence[int]) -> tuple[int, ...]:
-    """An int as a tuple of one, a sequence as a tuple."""
-    return (value,) if isinstance(value, int) else tuple(value)
+    """An int as a tuple of one, a sequence as a tuple; numpy's integers become Python's."""
+    return (int(value),) if isinstance(value, (int, np.integer)) else tuple(int(item) for item in value)
 
 
 def as_pair(value: int | Sequence[int]) -> tuple[int, ...]:

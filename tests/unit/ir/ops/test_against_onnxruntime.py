@@ -383,9 +383,8 @@ def run(node: Node, outputs: int) -> list[Array] | None:
     """What onnxruntime computes; None where it has no kernel for these types."""
     op_type, arrays, attributes = node
     arrays = [np.asarray(array) for array in arrays]
-    names = [f"x{position}" if array.size or position == 0 else "" for position, array in enumerate(arrays)]
-    if op_type != "Resize":
-        names = [f"x{position}" for position in range(len(arrays))]
+    optional = op_type == "Resize"
+    names = ["" if optional and not array.size else f"x{position}" for position, array in enumerate(arrays)]
     feeds = {name: array for name, array in zip(names, arrays) if name}
     graph = onnx.helper.make_graph(
         [onnx.helper.make_node(op_type, names, [f"y{n}" for n in range(outputs)], **attributes)],
