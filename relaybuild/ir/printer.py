@@ -10,7 +10,7 @@ import base64
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -312,7 +312,7 @@ def _defaults(attrs_type: type[Attrs]) -> dict[str, Any]:
     try:
         return dict(attrs_type().items())
     except TypeError:
-        return {item.name: item.default for item in fields(attrs_type) if isinstance(item.default, (int, str, float))}
+        return {item.name: item.default for item in fields(attrs_type) if item.default is not MISSING}
 
 
 def _same(a: object, b: object) -> bool:

@@ -16,13 +16,17 @@ from relaybuild.ir.visitor import post_order
 class Scope:
     """One scope: its tail expression `root`; `continues` where it is the rest of its parent's block, after a let.
 
-    `jump` is an ancestor that makes the search for a common ancestor logarithmic in the depth.
+    `function` is the innermost scope around it that is a function's body, or the outermost. `jump` is an ancestor
+    that makes the search for a common ancestor logarithmic in the depth.
     """
 
-    __slots__ = ("continues", "depth", "jump", "parent", "root")
+    __slots__ = ("continues", "depth", "function", "jump", "parent", "root")
 
-    def __init__(self, root: Expr, parent: Scope | None = None, continues: bool = False) -> None:
+    def __init__(
+        self, root: Expr, parent: Scope | None = None, continues: bool = False, is_function: bool = False
+    ) -> None:
         self.root = root
+        self.function: Scope = self if parent is None or is_function else parent.function
         self.parent = parent
         self.continues = continues
         self.depth: int = parent.depth + 1 if parent else 0
@@ -77,7 +81,7 @@ def scope_tree(root: Expr) -> ScopeTree:
 def _place_children(tree: ScopeTree, node: Expr) -> None:
     own = tree.placed[id(node)]
     if isinstance(node, Function):
-        body = Scope(node.body, own)
+        body = Scope(node.body, own, is_function=True)
         tree.inner[id(node)] = (body,)
         _use(tree, node.body, body)
     elif isinstance(node, If):

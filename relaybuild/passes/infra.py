@@ -387,7 +387,7 @@ def builtin_passes() -> Mapping[str, Callable[[], Pass]]:
     found: dict[str, Callable[[], Pass]] = {"PrintIR": PrintIR}
     package = importlib.import_module("relaybuild.passes")
     for entry in sorted(pkgutil.iter_modules(package.__path__), key=lambda entry: entry.name):
-        if entry.name == "infra":
+        if entry.name == "infra" or entry.name.startswith("_"):
             continue
         module = importlib.import_module(f"relaybuild.passes.{entry.name}")
         for value in vars(module).values():
@@ -419,7 +419,7 @@ def function_pass(
 
 def _pass_decorator(
     pass_func: Any,
-    base: type[Pass],
+    base: Any,
     method: str,
     opt_level: int | None,
     name: str | None,
@@ -441,13 +441,13 @@ def _pass_decorator(
     return decorate if pass_func is None else decorate(pass_func)
 
 
-def _from_function(target: Callable[..., Any], base: type[Pass], method: str, info: PassInfo) -> Pass:
+def _from_function(target: Callable[..., Any], base: Any, method: str, info: PassInfo) -> Pass:
     body = {method: lambda self, *args: target(*args), "info": info, "__doc__": target.__doc__}
     made: Pass = type(target.__name__, (base,), body)()
     return made
 
 
-def _from_class(target: type[Any], base: type[Pass], method: str, info: PassInfo) -> type[Pass]:
+def _from_class(target: type[Any], base: Any, method: str, info: PassInfo) -> type[Pass]:
     if not hasattr(target, method):
         raise TypeError(f"class '{target.__name__}' has no method '{method}'")
     return type(target.__name__, (target, base), {"info": info, "__doc__": target.__doc__})

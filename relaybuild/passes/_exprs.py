@@ -1,0 +1,54 @@
+"""Questions that several passes ask about expressions; knows no pass."""
+
+from __future__ import annotations
+
+from typing import TypeGuard
+
+from relaybuild.ir.expr import Call, Constant, Expr, Tuple, TupleGetItem
+from relaybuild.ir.types import TensorType
+
+
+def is_call(node: Expr, name: str) -> TypeGuard[Call]:
+    """Whether a node calls the operator of that name."""
+    return isinstance(node, Call) and node.op_name == name
+
+
+def tensor_type(node: Expr) -> TensorType | None:
+    """The type of a node if it is known to be a tensor."""
+    found = node.checked_type if node.has_type else None
+    return found if isinstance(found, TensorType) else None
+
+
+class ConstantExprs:
+    """Which expressions are computed from constants alone; every node is looked at once."""
+
+    def __init__(self) -> None:
+        # the node is kept with the answer, so that its id is not given to another
+        self._known: dict[int, tuple[Expr, bool]] = {}
+
+    def holds(self, root: Expr) -> bool:
+        stack = [root]
+        while stack:
+            node = stack[-1]
+            pending = [] if id(node) in self._known else self._pending(node)
+            if pending:
+                stack.extend(pending)
+                continue
+            stack.pop()
+            if id(node) not in self._known:
+                self._known[id(node)] = (node, self._decide(node))
+        return self._known[id(root)][1]
+
+    def _pending(self, node: Expr) -> list[Expr]:
+        if not _may_be_constant(node):
+            return []
+        return [child for child in node.children() if id(child) not in self._known]
+
+    def _decide(self, node: Expr) -> bool:
+        return _may_be_constant(node) and all(self._known[id(child)][1] for child in node.children())
+
+
+def _may_be_constant(node: Expr) -> bool:
+    if isinstance(node, Call):
+        return not isinstance(node.op, Expr)
+    return isinstance(node, (Constant, Tuple, TupleGetItem))

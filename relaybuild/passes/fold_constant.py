@@ -1,0 +1,115 @@
+"""FoldConstant: what depends on constants alone is computed now, by the operators' reference semantics.
+
+With `fold_weights=False` only structure is folded (shapes, axes, scalars): arithmetic on weights stays in the program,
+to be evaluated once per set of weights, so that the program does not depend on their values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from relaybuild.ir.expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var
+from relaybuild.ir.interpreter import evaluate_call
+from relaybuild.ir.module import IRModule
+from relaybuild.ir.types import TensorType, TupleType, Type
+from relaybuild.ir.visitor import post_order
+from relaybuild.passes._exprs import is_call, tensor_type
+from relaybuild.passes.infra import FunctionPass, PassContext, PassInfo
+
+_SMALL = 64
+"""Elements up to which a constant may be made out of nothing, or out of smaller ones where weights are not folded."""
+
+
+@dataclass(frozen=True, repr=False)
+class FoldConstant(FunctionPass):
+    """Evaluates constant expressions; also shapes of static types, fields of tuples, and branches already decided."""
+
+    info: ClassVar[PassInfo] = PassInfo("FoldConstant", 2)
+    fold_weights: bool = True
+
+    def transform_function(self, func: Function, mod: IRModule, ctx: PassContext) -> Function:
+        order = list(post_order(func))
+        values = {id(node.var): node.value for node in order if isinstance(node, Let)}
+        done: dict[int, Expr] = {}
+        for node in order:
+            if isinstance(node, Var):
+                # a let's value is visited before the uses of its variable
+                bound = done.get(id(values[id(node)])) if id(node) in values else None
+                done[id(node)] = bound if isinstance(bound, Constant) else node
+            else:
+                children = [done[id(child)] for child in node.children()]
+                done[id(node)] = self._folded(node.with_children(children))
+        result = done[id(func)]
+        assert isinstance(result, Function)
+        return result
+
+    def _folded(self, node: Expr) -> Expr:
+        if isinstance(node, Call):
+            return self._call(node)
+        if isinstance(node, TupleGetItem) and isinstance(node.tuple_value, Tuple):
+            return node.tuple_value.fields[node.index]
+        if isinstance(node, If) and isinstance(node.cond, Constant):
+            return node.true_branch if bool(node.cond.data) else node.false_branch
+        if isinstance(node, Let) and isinstance(node.value, Constant):
+            return node.body
+        return node
+
+    def _call(self, node: Call) -> Expr:
+        if is_call(node, "shape_of"):
+            return _static_shape(node)
+        values = [_constant_value(arg) for arg in node.args]
+        if isinstance(node.op, Expr) or not node.has_type or any(value is None for value in values):
+            return node
+        constants = [item for arg in node.args for item in _leaves(arg)]
+        if not self.fold_weights and any(constant.is_weight for constant in constants):
+            return node
+        if _num_elements(node.checked_type) > self._limit(constants):
+            return node
+        return _as_constants(evaluate_call(node, [value for value in values if value is not None]), node)
+
+    def _limit(self, constants: Sequence[Constant]) -> float:
+        if constants and self.fold_weights:
+            return float("inf")
+        return max(_SMALL, *(constant.data.size for constant in constants), 0)
+
+
+def _static_shape(node: Call) -> Expr:
+    kind = tensor_type(node.args[0])
+    if kind is None or not kind.is_static:
+        return node
+    attrs: Any = node.attrs
+    return Constant(np.asarray(kind.static_shape, dtype=attrs.dtype if attrs else "int64"), node.span)
+
+
+def _constant_value(node: Expr) -> Any:
+    """The value of a constant or a tuple of constants, or None."""
+    if isinstance(node, Constant):
+        return node.data
+    if isinstance(node, Tuple) and all(isinstance(item, Constant) for item in node.fields):
+        return tuple(item.data for item in node.fields if isinstance(item, Constant))
+    return None
+
+
+def _leaves(node: Expr) -> list[Constant]:
+    fields = node.fields if isinstance(node, Tuple) else (node,)
+    return [item for item in fields if isinstance(item, Constant)]
+
+
+def _num_elements(kind: Type) -> float:
+    if isinstance(kind, TensorType):
+        return prod(kind.static_shape) if kind.is_static else float("inf")
+    if isinstance(kind, TupleType):
+        return sum(_num_elements(item) for item in kind.fields)
+    return float("inf")
+
+
+def _as_constants(value: Any, node: Call) -> Expr:
+    if isinstance(value, tuple):
+        return Tuple([_as_constants(item, node) for item in value], node.span)
+    # a result may be a view of, or be broadcast from, a larger array
+    return Constant(np.array(value, order="C"), node.span)

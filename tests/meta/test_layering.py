@@ -1,0 +1,104 @@
+"""The folders import each other in one direction only, and what is heavy is imported where it is needed."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import relaybuild
+
+ROOT = Path(relaybuild.__file__).parent
+BASE = {"errors", "diagnostics", "digest", "target"}
+MAY_IMPORT: dict[str, set[str]] = {
+    **{name: BASE for name in BASE},
+    "ir": BASE,
+    "passes": BASE | {"ir"},
+    "frontend": BASE | {"ir"},
+    "lower": BASE | {"ir"},
+    "partition": BASE | {"ir", "passes"},
+    "contrib": BASE | {"ir", "lower", "partition"},
+    "build": BASE,
+    "runtime": BASE,
+    "driver": BASE | {"ir", "passes", "frontend", "lower", "partition", "contrib", "build", "runtime"},
+    "cli": BASE | {"driver"},
+    "relay": BASE | {"ir", "passes"},
+    "": {"driver", "runtime", "ir", "passes", "relay"},
+}
+"""What a top-level part of the package may import besides itself; "" is the package's own file."""
+
+
+def modules() -> list[Path]:
+    return sorted(ROOT.rglob("*.py"))
+
+
+def part_of(path: Path) -> str:
+    relative = path.relative_to(ROOT)
+    return "" if relative.parts == ("__init__.py",) else relative.parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> Iterator[tuple[int, str]]:
+    """(line, dotted name) of every import, inside functions too; `from a import b` gives `a.b`."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: relative import"
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def imported_parts(path: Path) -> Iterator[tuple[int, str]]:
+    for line, name in imported(path):
+        head, *rest = name.split(".")
+        if head == "relaybuild" and rest and rest[0] in MAY_IMPORT:
+            yield line, rest[0]
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_point_downward(path: Path) -> None:
+    own = part_of(path)
+    assert own in MAY_IMPORT, f"'{own}' is not in the table of folders"
+    allowed = MAY_IMPORT[own] | {own}
+    wrong = [f"{path}:{line}: '{own}' imports '{part}'" for line, part in imported_parts(path) if part not in allowed]
+    assert not wrong
+
+
+def test_no_two_folders_import_each_other() -> None:
+    edges = {(part_of(path), part) for path in modules() for _, part in imported_parts(path) if part != part_of(path)}
+    assert {(a, b) for a, b in edges if (b, a) in edges} == set()
+
+
+def test_backends_do_not_know_each_other() -> None:
+    for path in (ROOT / "contrib").rglob("*.py"):
+        backend = path.relative_to(ROOT / "contrib").parts[0]
+        for line, name in imported(path):
+            if name.startswith("relaybuild.contrib."):
+                assert name.split(".")[2] == backend, f"{path}:{line}: imports {name}"
+
+
+def test_only_the_frontend_imports_onnx() -> None:
+    for path in modules():
+        if (ROOT / "frontend" / "onnx") not in path.parents:
+            names = {name.split(".")[0] for _, name in imported(path)}
+            assert "onnx" not in names, path
+
+
+def test_onnxruntime_is_imported_by_the_command_line_at_most() -> None:
+    for path in modules():
+        if "onnxruntime" in {name.split(".")[0] for _, name in imported(path)}:
+            assert part_of(path) in ("cli", "driver"), path
+
+
+@pytest.mark.parametrize("name", ["numpy", "onnx", "rich", "diskcache"])
+def test_import_of_the_package_is_light(name: str) -> None:
+    code = f"import sys, relaybuild; sys.exit('{name}' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_build_half_does_not_import_numpy() -> None:
+    for path in (ROOT / "build").rglob("*.py"):
+        assert "numpy" not in {name.split(".")[0] for _, name in imported(path)}, path
