@@ -14,7 +14,7 @@ from relaybuild.frontend.onnx.node import Node
 from relaybuild.frontend.onnx.reader import LoadedModel, ModelSource, read_model
 from relaybuild.frontend.onnx.registry import find_converter
 from relaybuild.frontend.onnx.support import (
-    check_attributes,
+    check_signature,
     check_supported,
     domain_of,
     label,
@@ -117,7 +117,7 @@ class _Importer:
         span = Span(self.loaded.source, name)
         where = f"{span} ({label(proto)})"
         try:
-            check_attributes(proto, self.opset)
+            check_signature(proto, self.opset)
             results = self._results(self._node(proto, span, scope, used))
         except RelayBuildError as error:
             error.where = _located(error.where, span, where)

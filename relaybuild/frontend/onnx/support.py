@@ -86,12 +86,18 @@ def check_supported(nodes: Sequence[NodeProto], opset: int, source: str) -> None
     )
 
 
-def check_attributes(node: NodeProto, opset: int) -> None:
-    """Raise UserError where a node has an attribute that its operator lacks in this opset: its meaning is unknown."""
+def check_signature(node: NodeProto, opset: int) -> None:
+    """Raise UserError where a node has an attribute or an input that its operator lacks in this opset.
+
+    Their meaning is unknown, and what they ask for would be left out silently.
+    """
     domain = domain_of(node)
     if not defs.has(node.op_type, opset, domain):
         return
-    known = defs.get_schema(node.op_type, opset, domain).attributes
+    schema = defs.get_schema(node.op_type, opset, domain)
+    if len(node.input) > schema.max_input:
+        raise UserError(f"it has {len(node.input)} inputs, expected at most {schema.max_input} in opset {opset}")
+    known = schema.attributes
     for attr in node.attribute:
         if attr.name not in known:
             names = ", ".join(sorted(known)) or "none"

@@ -23,6 +23,7 @@ from relaybuild.ir.types import TensorType
 from relaybuild.ir.visitor import post_order
 
 _SLOW_MODULES = ("averagepool", "lppool", "maxpool")
+_ROUNDING = {"float16": 2e-3, "bfloat16": 1.6e-2}
 NEEDS_CONSTANT = "computed from the model's inputs"
 
 
@@ -79,7 +80,8 @@ def assert_same(found: Sequence[NDArray[Any]], expected: Sequence[NDArray[Any]],
     assert len(found) == len(expected)
     for left, right in zip(found, expected):
         assert (left.shape, left.dtype) == (right.shape, right.dtype)
-        np.testing.assert_allclose(left, right, rtol=rtol, atol=atol)
+        rounding = _ROUNDING.get(left.dtype.name, 0.0)
+        np.testing.assert_allclose(left, right, rtol=max(rtol, rounding), atol=max(atol, rounding))
 
 
 @cache

@@ -44,6 +44,7 @@ def op_names(nodes: list[Expr]) -> list[str]:
 
 Case = tuple[str, int, dict[str, NDArray[Any]], dict[str, Any]]
 X4 = rand(2, 4, 7, 9)
+U8 = rand(2, 3, dtype="uint8")
 CASES: list[Case] = [
     # convolution
     ("Conv", 11, {"x": X4, "w": rand(6, 4, 3, 3), "b": rand(6)}, {"pads": [1, 0, 2, 1], "strides": [2, 3]}),
@@ -162,6 +163,26 @@ CASES: list[Case] = [
     ("Resize", 18, {"x": rand(1, 2, 5, 7), "": rand(0), " ": rand(0), "s": ints(10, 9)}, {"axes": [2, 3]}),
     ("Resize", 13, {"x": rand(5, 7), "": rand(0), "s": np.array([2, 2], np.float32)}, {"mode": "linear"}),
     ("Resize", 13, {"x": rand(1, 2, 5), "": rand(0), "s": np.array([1, 1, 2], np.float32)}, {"mode": "nearest"}),
+    # composed of products
+    *(
+        ("Einsum", 13, dict(zip("abc", operands)), {"equation": equation})
+        for equation, *operands in (
+            ("bhid,bhjd->bhij", rand(2, 3, 4, 5), rand(2, 3, 6, 5)),
+            ("ij,jk,kl->il", rand(2, 3), rand(3, 4), rand(4, 5)),
+            ("ij,kl->", rand(2, 3), rand(4, 5)),
+            ("...ij,...jk", rand(2, 1, 3, 4), rand(2, 5, 4, 2)),
+            ("abc->ca", rand(2, 3, 4)),
+            ("i,i,i->i", rand(4), rand(4), rand(4)),
+        )
+    ),
+    ("DequantizeLinear", 13, {"x": rand(2, 3, 4, dtype="int8"), "s": rand(3), "z": rand(3, dtype="int8")}, {}),
+    ("QuantizeLinear", 13, {"x": 9 * rand(2, 3), "s": np.array(0.5, np.float32), "z": np.array(3, np.uint8)}, {}),
+    (
+        "MatMulInteger",
+        11,
+        {"a": U8, "b": U8.reshape(3, 2), "z": np.array(2, np.uint8), "y": np.array(1, np.uint8)},
+        {},
+    ),
     # arithmetic
     ("Div", 13, {"a": rand(3, 4, dtype="int32"), "b": np.array([[-3], [2], [5]], np.int32)}, {}),
     ("Mod", 13, {"a": rand(3, 4, dtype="int64"), "b": np.array([-3, 2, 5, -7])}, {}),
@@ -204,6 +225,10 @@ def test_split(opset: int, attrs: dict[str, Any]) -> None:
 def test_split_sizes_are_an_input_from_opset_13_on() -> None:
     inputs = {"x": rand(3, 5), "sizes": ints(1, 0, 4)}
     check(single("Split", inputs, 13, outputs=3, axis=1), inputs)
+
+
+def test_dynamic_quantization() -> None:
+    check(single("DynamicQuantizeLinear", {"x": rand(3, 4)}, 11, outputs=3), {"x": rand(3, 4)})
 
 
 def test_dropout_is_the_identity() -> None:
@@ -272,6 +297,7 @@ def test_constant_clip_bounds_are_attributes() -> None:
         ("Transpose", {"x": rand(2, 3)}, {"perm": [0, 0]}, "'transpose' over"),
         ("Softmax", {"x": rand(2, 3)}, {"axis": 2}, "axis 2 is out of range for rank 2"),
         ("Softmax", {"x": rand(2, 3)}, {"axes": 1}, "it has no attribute 'axes' in opset 17; its attributes are axis"),
+        ("Relu", {"x": rand(2), "y": rand(2)}, {}, "it has 2 inputs, expected at most 1 in opset 17"),
         ("Add", {"a": rand(2), "b": rand(2, dtype="int32")}, {}, "'add' over"),
         ("Add", {"a": rand(2), "b": rand(3)}, {}, "'add' over"),
         ("Reshape", {"x": rand(2, 3), "s": ints(6)}, {}, "'shape' .input 1. is computed from the model's inputs"),
