@@ -67,7 +67,8 @@ class Op:
 
     `infer_type(types, attrs)` returns the result type or raises TypeMismatch; `evaluate(values, attrs)` takes and
     returns numpy arrays (tuples of them for tuple types). `num_inputs` counts arguments; a variadic operator takes one
-    tuple. `compute` is described in `relaybuild.ir.scalar`.
+    tuple. `compute` is described in `relaybuild.ir.scalar`; `reads_once` tells whether it reads each argument at most once
+    for an element of the result.
     """
 
     name: str
@@ -79,6 +80,7 @@ class Op:
     compute: ComputeRule | None = None
     arg_names: tuple[str, ...] = field(default=())
     commutative: bool = False
+    reads_once: bool = True
 
     def check(self, types: Sequence[Type], attrs: Attrs | None, span: Span | None) -> Type:
         """The result type of a call; errors name the call, the types found and the types wanted."""

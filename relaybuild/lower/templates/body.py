@@ -29,13 +29,14 @@ class Body:
     """Operands and the expression of one element of the output.
 
     `rule(scalars, index, anchor)` gives the element at the logical `index`; `anchor` is what the template computed for
-    it (None in a map). Loads are made by `scalars.load(k, inputs[k].layout.address(...), dtype)`.
+    it, of type `anchor_dtype` (None in a map). Loads are made by `scalars.load(k, inputs[k].layout.address(...), dtype)`.
     """
 
     title: str
     inputs: tuple[Operand, ...]
     output: Operand
     rule: Rule
+    anchor_dtype: str = "float32"
 
     @property
     def pointers(self) -> tuple[str, ...]:
@@ -65,7 +66,7 @@ def store(
     `mask` is the C text of a lane mask that zeroes pad lanes.
     """
     scalars = ScalarBuilder()
-    value = scalars.anchor("float32") if anchor is not None else None
+    value = scalars.anchor(body.anchor_dtype) if anchor is not None else None
     root = body.rule(scalars, index, value)
     emitter = Emitter(builder, body.pointers, scalars, lanes if axis else 1, axis, anchor or "")
     text = emitter.emit(root)
@@ -83,7 +84,7 @@ def store(
 def vector_body(body: Body, index: Sequence[IndexLike], axis: Axis, *, anchored: bool) -> bool:
     """Whether the expression at `index` has a vector form along `axis`."""
     scalars = ScalarBuilder()
-    root = body.rule(scalars, index, scalars.anchor("float32") if anchored else None)
+    root = body.rule(scalars, index, scalars.anchor(body.anchor_dtype) if anchored else None)
     return body.output.dtype == "float32" and is_vectorizable(root, axis, scalars)
 
 

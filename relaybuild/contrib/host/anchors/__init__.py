@@ -1,0 +1,1 @@
+"""The operators that the host lowers by templates, found by file."""

@@ -1,0 +1,108 @@
+"""Convolutions: direct, depthwise and transposed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from relaybuild.contrib.host.anchor import Anchor, Buffer, Halo, Need, Packed, Site
+from relaybuild.errors import UnsupportedError
+from relaybuild.ir.expr import Call
+from relaybuild.ir.ops.contrib_pack import channel_span
+from relaybuild.lower.layout import BLOCK
+from relaybuild.lower.loop_ir import Kernel
+from relaybuild.lower.templates.conv2d import (
+    Conv2D,
+    Phase,
+    conv2d_kernel,
+    direct_phase,
+    taps_reach,
+    transposed_phases,
+)
+from relaybuild.lower.templates.depthwise import depthwise_kernel
+
+FEW_CHANNELS = 8
+"""Inputs of fewer channels stay row-major: half of a channel block would be zeros."""
+
+
+def is_depthwise(call: Call) -> bool:
+    """Whether each output channel reads the one input channel of its number."""
+    channels = call.args[0].tensor_type.static_shape[1]
+    weight = call.args[1].tensor_type.static_shape
+    groups: int = getattr(call.attrs, "groups", 1)
+    return groups == channels and weight[0] == channels and weight[1] == 1 and groups > 1
+
+
+def phases_of(call: Call) -> tuple[Phase, ...]:
+    """The sub-grids of the output that share their taps: one, but for transposed convolutions."""
+    attrs = call.attrs
+    assert attrs is not None
+    weight = call.args[1].tensor_type.static_shape
+    out = call.tensor_type.static_shape
+    top, left, _, _ = attrs.padding  # type: ignore[attr-defined]
+    parts = (
+        (out[2], out[3]),
+        (weight[2], weight[3]),
+        attrs.strides,  # type: ignore[attr-defined]
+        (top, left),
+        attrs.dilation,  # type: ignore[attr-defined]
+    )
+    if call.op_name == "nn.conv2d_transpose":
+        return transposed_phases(*parts)
+    return (direct_phase(*parts),)
+
+
+def halo_of(call: Call) -> Halo:
+    """How far the taps reach beyond the image."""
+    _, _, height, width = call.args[0].tensor_type.static_shape
+    phases = phases_of(call)
+    rows = [taps_reach(phase.row_taps, phase.rows, height) for phase in phases]
+    columns = [taps_reach(phase.column_taps, phase.columns, width) for phase in phases]
+    return (
+        max(above for above, _ in rows),
+        max(left for left, _ in columns),
+        max(below for _, below in rows),
+        max(right for _, right in columns),
+    )
+
+
+def needs(call: Call, is_weight: Sequence[bool]) -> tuple[Need, ...]:
+    """The data in channel blocks (row-major where it has few channels) with a halo; the weight packed."""
+    _check(call, is_weight)
+    if is_depthwise(call) and call.op_name == "nn.conv2d":
+        return Buffer("blocked", halo_of(call)), Packed("contrib.pack_depthwise")
+    channels = call.args[0].tensor_type.static_shape[1]
+    attrs = {"groups": getattr(call.attrs, "groups", 1)}
+    if call.op_name == "nn.conv2d_transpose":
+        attrs["kernel_layout"] = "IOHW"
+    layout: Buffer = Buffer("any" if channels < FEW_CHANNELS else "blocked", halo_of(call))
+    return layout, Packed("contrib.pack_conv2d", attrs)
+
+
+def _check(call: Call, is_weight: Sequence[bool]) -> None:
+    where = str(call.span) if call.span else None
+    layouts = (getattr(call.attrs, "data_layout", "NCHW"), getattr(call.attrs, "kernel_layout", "OIHW"))
+    if layouts != ("NCHW", "OIHW"):
+        raise UnsupportedError(f"'{call.op_name}' in the layouts {layouts}: the host takes NCHW and OIHW", where=where)
+    if not is_weight[1]:
+        raise UnsupportedError(f"'{call.op_name}' with a weight that is computed at run time", where=where)
+    if call.tensor_type.dtype != "float32":
+        raise UnsupportedError(f"'{call.op_name}' over {call.tensor_type.dtype}: the host takes float32", where=where)
+
+
+def lower(site: Site) -> Kernel:
+    """The kernel of a convolution."""
+    call = site.call
+    phases = phases_of(call)
+    if is_depthwise(call) and call.op_name == "nn.conv2d":
+        return depthwise_kernel(phases[0], site.body, site.machine)
+    out_channels = call.tensor_type.static_shape[1]
+    in_channels = call.args[0].tensor_type.static_shape[1]
+    kernel = call.args[1].tensor_type.static_shape[2:]
+    groups: int = getattr(call.attrs, "groups", 1)
+    span = channel_span(out_channels, in_channels, groups)
+    shared = span.step == 0 or span.group % (4 * BLOCK) == 0
+    conv = Conv2D(phases, (kernel[0], kernel[1]), span.extent, span.step, span.group, shared)
+    return conv2d_kernel(conv, site.body, site.machine)
+
+
+ANCHORS = (Anchor(("nn.conv2d", "nn.conv2d_transpose"), needs, lower, blocked=True),)

@@ -1,0 +1,152 @@
+"""Rewrites operators that the host has no kernel for into ones it has; each rule keeps the result's type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+from relaybuild.ir.expr import Call, Expr, Function, const
+from relaybuild.ir.op import call_op
+from relaybuild.ir.ops.reduce import reduced_axes
+from relaybuild.ir.visitor import rewrite
+
+Rule = Callable[[Call], Expr]
+
+
+def legalize(function: Function) -> Function:
+    """The function with every rule applied, its own results included."""
+    return function.with_body(rewrite(function.body, _apply))
+
+
+def _apply(node: Expr) -> Expr:
+    if not isinstance(node, Call):
+        return node
+    rule = _RULES.get(node.op_name)
+    return rule(node) if rule is not None else node
+
+
+def _attrs(call: Call) -> Any:
+    return call.attrs
+
+
+def _op(call: Call, name: str, *args: Expr, **attrs: object) -> Call:
+    return call_op(name, args, call.span, **attrs)
+
+
+def _scalar(call: Call, value: float) -> Expr:
+    return const(value, call.args[0].tensor_type.dtype)
+
+
+def _mean(call: Call) -> Expr:
+    """A sum times the reciprocal of the count."""
+    data = call.args[0].tensor_type
+    axes = reduced_axes(_attrs(call), data.rank)
+    count = prod(data.static_shape[axis] for axis in axes)
+    total = _op(call, "sum", call.args[0], axis=axes, keepdims=_attrs(call).keepdims)
+    if not data.dtype.startswith("float"):
+        return _op(call, "floor_divide", total, const(count, data.dtype))
+    return _op(call, "multiply", total, _scalar(call, 1.0 / count))
+
+
+def _variance(call: Call) -> Expr:
+    axes = reduced_axes(_attrs(call), call.args[0].tensor_type.rank)
+    _, centred = _centre(call, call.args[0], axes)
+    squared = _op(call, "multiply", centred, centred)
+    return _mean(_op(call, "mean", squared, axis=axes, keepdims=_attrs(call).keepdims))
+
+
+def _centre(call: Call, data: Expr, axes: tuple[int, ...]) -> tuple[Expr, Expr]:
+    """(mean over `axes`, data minus it)."""
+    mean = _mean(_op(call, "mean", data, axis=axes, keepdims=True))
+    return mean, _op(call, "subtract", data, mean)
+
+
+def _normalized(call: Call, data: Expr, axes: tuple[int, ...], epsilon: float) -> Expr:
+    """(data - mean) / sqrt(variance + epsilon)."""
+    _, centred = _centre(call, data, axes)
+    squared = _op(call, "multiply", centred, centred)
+    variance = _mean(_op(call, "mean", squared, axis=axes, keepdims=True))
+    scale = _op(call, "rsqrt", _op(call, "add", variance, _scalar(call, epsilon)))
+    return _op(call, "multiply", centred, scale)
+
+
+def _affine(call: Call, data: Expr, gamma: Expr, beta: Expr, shape: list[int]) -> Expr:
+    if _attrs(call).scale:
+        data = _op(call, "multiply", data, _op(call, "reshape", gamma, newshape=shape))
+    if _attrs(call).center:
+        data = _op(call, "add", data, _op(call, "reshape", beta, newshape=shape))
+    return data
+
+
+def _layer_norm(call: Call) -> Expr:
+    rank = call.args[0].tensor_type.rank
+    axis = _attrs(call).axis % rank
+    axes = tuple(range(axis, rank)) if call.args[1].tensor_type.rank > 1 else (axis,)
+    shape = [1] * rank
+    for dimension in axes:
+        shape[dimension] = call.args[0].tensor_type.static_shape[dimension]
+    normal = _normalized(call, call.args[0], axes, _attrs(call).epsilon)
+    return _affine(call, normal, call.args[1], call.args[2], shape)
+
+
+def _instance_norm(call: Call) -> Expr:
+    data = call.args[0].tensor_type
+    axis = _attrs(call).axis % data.rank
+    axes = tuple(d for d in range(data.rank) if d not in (0, axis))
+    shape = [data.static_shape[d] if d == axis else 1 for d in range(data.rank)]
+    normal = _normalized(call, call.args[0], axes, _attrs(call).epsilon)
+    return _affine(call, normal, call.args[1], call.args[2], shape)
+
+
+def _group_norm(call: Call) -> Expr:
+    data = call.args[0].tensor_type
+    axis = _attrs(call).axis % data.rank
+    groups = _attrs(call).num_groups
+    shape = list(data.static_shape)
+    split = [*shape[:axis], groups, shape[axis] // groups, *shape[axis + 1 :]]
+    axes = tuple(d for d in range(len(split)) if d not in (0, axis))
+    normal = _normalized(call, _op(call, "reshape", call.args[0], newshape=split), axes, _attrs(call).epsilon)
+    affine = [shape[d] if d == axis else 1 for d in range(data.rank)]
+    return _affine(call, _op(call, "reshape", normal, newshape=shape), call.args[1], call.args[2], affine)
+
+
+def _arg_reduce(call: Call) -> Expr:
+    """The position in the flattened tensor is the position along its one axis."""
+    if _attrs(call).axis is not None:
+        return call
+    data = call.args[0].tensor_type
+    flat = _op(call, "reshape", call.args[0], newshape=(data.num_elements,))
+    last = _attrs(call).select_last_index
+    found = _op(call, call.op_name, flat, axis=0, keepdims=False, select_last_index=last)
+    return _op(call, "reshape", found, newshape=call.tensor_type.static_shape)
+
+
+def _adaptive_pool(call: Call) -> Expr:
+    """A window of fixed size where the extents divide; the global pool where the result is one pixel."""
+    _, _, height, width = call.args[0].tensor_type.static_shape
+    rows, columns = call.tensor_type.static_shape[2:]
+    if (rows, columns) == (1, 1):
+        return _op(call, "nn.global_avg_pool2d", call.args[0])
+    if height % rows or width % columns:
+        return call
+    size = (height // rows, width // columns)
+    return _op(call, "nn.avg_pool2d", call.args[0], pool_size=size, strides=size)
+
+
+def _identity(call: Call) -> Expr:
+    return call.args[0]
+
+
+_RULES: dict[str, Rule] = {
+    "mean": _mean,
+    "variance": _variance,
+    "nn.layer_norm": _layer_norm,
+    "nn.instance_norm": _instance_norm,
+    "nn.group_norm": _group_norm,
+    "nn.adaptive_avg_pool2d": _adaptive_pool,
+    "nn.dropout": _identity,
+    "copy": _identity,
+    "argmax": _arg_reduce,
+    "argmin": _arg_reduce,
+}

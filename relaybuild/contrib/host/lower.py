@@ -1,0 +1,375 @@
+"""Turns groups into kernels over placed values; knows templates only through anchors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from relaybuild.contrib.host.anchor import Anchor, Buffer, Halo, Loaded, Need, Packed, Site, all_anchors
+from relaybuild.contrib.host.fuse import Group, fuse
+from relaybuild.contrib.host.place import (
+    ALIASES,
+    Placement,
+    Storage,
+    View,
+    alias_of,
+    external_inputs,
+    place,
+    slice_of,
+)
+from relaybuild.contrib.host.values import Values, analyse, argument_types, arguments, is_scalar_constant
+from relaybuild.contrib.host.weights import WeightTable
+from relaybuild.errors import UnsupportedError
+from relaybuild.ir.expr import Call, Constant, Expr, Function
+from relaybuild.ir.scalar import ComputeCall
+from relaybuild.ir.types import TensorType
+from relaybuild.lower.index import Index, IndexLike
+from relaybuild.lower.layout import Layout
+from relaybuild.lower.loop_ir import Kernel
+from relaybuild.lower.machine import Machine
+from relaybuild.lower.scalar import ScalarBuilder, ScalarExpr
+from relaybuild.lower.templates.body import Body, Operand
+from relaybuild.lower.templates.map import map_kernel
+
+
+@dataclass(frozen=True)
+class Step:
+    """One kernel run: what it reads and writes, and the model's nodes it serves (`copies`: it computes nothing)."""
+
+    kernel: Kernel
+    reads: tuple[View, ...]
+    write: View
+    nodes: tuple[str, ...]
+    copies: bool
+    flops: int
+
+
+@dataclass
+class Lowered:
+    """A function as steps in order, its weights, and the storages of its arena."""
+
+    steps: list[Step]
+    weights: WeightTable
+    arena: list[Storage] = field(default_factory=list)
+
+
+def lower_function(function: Function, machine: Machine, *, fusion: bool = True) -> Lowered:
+    """The steps of a legalized first-order dataflow function.
+
+    Raises UnsupportedError that lists every operator without a kernel, with the nodes it comes from.
+    """
+    values = analyse(function)
+    anchors = all_anchors()
+    _check_supported(values, anchors)
+    needs = {
+        id(node): anchors[node.op_name].needs(node, [id(value) in values.weights for value in arguments(node)])
+        for node in values.nodes
+        if node.op_name in anchors
+    }
+    groups = fuse(values, {name: anchor.loads for name, anchor in anchors.items()}, enabled=fusion)
+    placement = place(values, groups, anchors, needs)
+    lowering = _Lowering(function, values, anchors, needs, placement, machine)
+    for group in groups:
+        lowering.add_group(group)
+    lowering.add_outputs()
+    return Lowered(lowering.steps, lowering.weights, lowering.arena())
+
+
+def _check_supported(values: Values, anchors: dict[str, Anchor] | object) -> None:
+    missing: dict[str, list[str]] = {}
+    for node in values.nodes:
+        known = node.op_name in anchors  # type: ignore[operator]
+        if not known and (isinstance(node.op, Expr) or node.op.compute is None):
+            missing.setdefault(node.op_name or "call of a function", []).append(_node_name(node))
+    if missing:
+        listed = "; ".join(
+            f"'{name}' ({len(nodes)}: {', '.join(nodes[:3])}{', …' if len(nodes) > 3 else ''})"
+            for name, nodes in sorted(missing.items())
+        )
+        raise UnsupportedError(f"the host backend has no kernel for {listed}")
+
+
+def _node_name(node: Expr) -> str:
+    return (node.span.name if node.span else "") or "unnamed"
+
+
+class _Lowering:
+    """The state of lowering one function."""
+
+    def __init__(
+        self,
+        function: Function,
+        values: Values,
+        anchors: object,
+        needs: dict[int, tuple[Need, ...]],
+        placement: Placement,
+        machine: Machine,
+    ) -> None:
+        self.values = values
+        self.anchors: dict[str, Anchor] = anchors  # type: ignore[assignment]
+        self.needs = needs
+        self.placement = placement
+        self.machine = machine
+        self.weights = WeightTable()
+        self.steps: list[Step] = []
+        self.views: dict[int, View] = {}
+        self._copies: dict[tuple[int, int, Halo], View] = {}
+        for number, parameter in enumerate(function.params):
+            layout = Layout.row_major(parameter.tensor_type.static_shape)
+            storage = Storage("input", layout.size * parameter.tensor_type.itemsize, number)
+            self.views[id(parameter)] = View(storage, layout, parameter.tensor_type.dtype)
+
+    def add_group(self, group: Group) -> None:
+        """Lower one group, or find that its value lies in its argument's memory already."""
+        if group.is_concatenation:
+            self._concatenate(group)
+        elif not self._alias(group):
+            view = self.placement.views[id(group.root)]
+            self.views[id(group.root)] = view
+            if group.anchor is None:
+                self._map(group, view)
+            else:
+                self._anchor(group, group.anchor, view)
+
+    def view(self, value: Expr) -> View:
+        """Where a value lies; a weight gets a slot at its first use."""
+        if id(value) in self.views:
+            return self.views[id(value)]
+        return self.weights.view(value)
+
+    def _alias(self, group: Group) -> bool:
+        root = group.root
+        if group.anchor is not None or len(group.nodes) != 1 or root.op_name not in ALIASES:
+            return False
+        wanted = self.placement.views[id(root)]
+        if wanted.storage.kind == "output":
+            return False
+        source = self.view(arguments(root)[0])
+        layout = alias_of(root, source)
+        if layout is None or layout.block < wanted.layout.block or not _covers(layout.halo, wanted.layout.halo):
+            return False
+        self.views[id(root)] = View(source.storage, layout, source.dtype)
+        return True
+
+    def _concatenate(self, group: Group) -> None:
+        """Copy the parts that were not written in place."""
+        root = group.root
+        view = self.placement.views[id(root)]
+        self.views[id(root)] = view
+        axis = int(getattr(root.attrs, "axis", 0)) % root.tensor_type.rank
+        parts = arguments(root)
+        begin = 0
+        slices: list[Layout | None] = []
+        for part in parts:
+            slices.append(slice_of(view.layout, axis, begin, part.tensor_type.static_shape[axis]))
+            begin += part.tensor_type.static_shape[axis]
+        if any(layout is None for layout in slices):
+            self._map(group, view)
+            return
+        for number, (part, layout) in enumerate(zip(parts, slices)):
+            if (id(root), number) not in self.placement.in_place and layout is not None:
+                self._copy(part, View(view.storage, layout, view.dtype), root)
+
+    def add_outputs(self) -> None:
+        """Copy the outputs that do not lie in the caller's memory yet."""
+        for number, output in enumerate(self.values.outputs):
+            view = self.view(output)
+            if view.storage.kind == "output" and view.storage.number == number and view.layout.is_dense:
+                continue
+            found = output.tensor_type
+            layout = Layout.row_major(found.static_shape)
+            target = View(Storage("output", layout.size * found.itemsize, number), layout, found.dtype)
+            self._copy(output, target, output)
+
+    def _copy(self, value: Expr, target: View, reason: Expr) -> None:
+        source = self.view(value)
+        operand = Operand(source.layout, source.dtype)
+
+        def rule(scalars: ScalarBuilder, index: Sequence[IndexLike], anchor: ScalarExpr | None) -> ScalarExpr:
+            return scalars.load(0, source.layout.address(index), source.dtype)
+
+        body = Body("copy", (operand,), Operand(target.layout, target.dtype), rule)
+        kernel = map_kernel(body, self.machine)
+        self.steps.append(Step(kernel, (source,), target, (_node_name(reason),), True, 0))
+
+    def _converted(self, value: Expr, need: Buffer) -> View:
+        """The value in the layout needed: where it lies, or a copy that all who need it share."""
+        view = self.view(value)
+        fits = need.layout == "any" or (view.layout.block > 1) == (need.layout == "blocked")
+        if fits and _covers(view.layout.halo, need.halo):
+            return view
+        blocked = need.layout == "blocked"
+        key = (id(value), int(blocked), need.halo)
+        if key not in self._copies:
+            shape = value.tensor_type.static_shape
+            layout = Layout.blocked(shape, need.halo) if blocked else Layout.row_major(shape, need.halo)
+            target = View(Storage("arena", layout.size * value.tensor_type.itemsize), layout, view.dtype)
+            self._copy(value, target, value)
+            self._copies[key] = target
+        return self._copies[key]
+
+    def _map(self, group: Group, view: View) -> None:
+        reads: list[View] = []
+        numbers: dict[int, int] = {}
+        self._read_externals(group, view, reads, numbers)
+        rule = _Rule(group, numbers, reads)
+        body = Body(_title(group), _operands(reads), Operand(view.layout, view.dtype), rule)
+        self._finish(group, map_kernel(body, self.machine), reads, view, copies=_only_moves(group))
+
+    def _read_externals(self, group: Group, view: View, reads: list[View], numbers: dict[int, int]) -> None:
+        for value in external_inputs(group):
+            if id(value) not in numbers and not is_scalar_constant(value):
+                numbers[id(value)] = len(reads)
+                reads.append(self._lane_safe(value, view))
+
+    def _lane_safe(self, value: Expr, view: View) -> View:
+        """The value's view, converted to blocks where reading pad lanes would leave its memory."""
+        source = self.view(value)
+        image = value.tensor_type.rank == 4 and value.tensor_type.static_shape[1] > 1
+        if not view.layout.has_pad_lanes or source.layout.block > 1 or not image:
+            return source
+        unit = source.layout.strides[1] == 1 or value.tensor_type.static_shape[2:] == (1, 1)
+        if unit and source.storage.kind != "input":
+            return source
+        return self._converted(value, Buffer("blocked"))
+
+    def _anchor(self, group: Group, anchor: Call, view: View) -> None:
+        reads: list[View] = []
+        numbers: dict[int, int] = {}
+        operands: list[Operand | None] = []
+        for value, need in zip(arguments(anchor), self.needs[id(anchor)]):
+            if isinstance(need, Loaded):
+                operands.append(None)
+                continue
+            found = self.weights.view(value, need) if isinstance(need, Packed) else self._converted(value, need)
+            operands.append(Operand(found.layout, found.dtype))
+            reads.append(found)
+        self._read_externals(_without_anchor_buffers(group, anchor, self.needs[id(anchor)]), view, reads, numbers)
+        rule = _Rule(group, numbers, reads)
+        body = Body(_title(group), _operands(reads), Operand(view.layout, view.dtype), rule, anchor.tensor_type.dtype)
+
+        def element(scalars: ScalarBuilder, number: int, index: Sequence[IndexLike]) -> ScalarExpr:
+            return rule.element(scalars, arguments(anchor)[number], index)
+
+        site = Site(anchor, body, tuple(operands), element, self.machine)
+        self._finish(group, self.anchors[anchor.op_name].lower(site), reads, view, copies=False)
+
+    def _finish(self, group: Group, kernel: Kernel, reads: list[View], view: View, *, copies: bool) -> None:
+        names = tuple(dict.fromkeys(_node_name(node) for node in reversed(group.nodes)))
+        self.steps.append(Step(kernel, tuple(reads), view, names, copies, _flops(group)))
+
+    def arena(self) -> list[Storage]:
+        """The storages of the arena, in order of first use."""
+        found: dict[int, Storage] = {}
+        for step in self.steps:
+            for view in (*step.reads, step.write):
+                if view.storage.kind == "arena":
+                    found.setdefault(id(view.storage), view.storage)
+        return list(found.values())
+
+
+def _covers(have: Halo, want: Halo) -> bool:
+    return all(a >= b for a, b in zip(have, want))
+
+
+def _operands(reads: Sequence[View]) -> tuple[Operand, ...]:
+    return tuple(Operand(view.layout, view.dtype) for view in reads)
+
+
+def _without_anchor_buffers(group: Group, anchor: Call, needs: Sequence[Need]) -> Group:
+    """The group without the anchor's arguments that the template reads itself."""
+    own = [value for value, need in zip(arguments(anchor), needs) if not isinstance(need, Loaded)]
+    read_elsewhere = {id(value) for node in group.nodes if node is not anchor for value in arguments(node)}
+    hidden = {id(value) for value in own if id(value) not in read_elsewhere}
+    return Group(group.root, group.anchor, group.members | hidden, group.nodes)
+
+
+def _title(group: Group) -> str:
+    """The operators computed, in order."""
+    names = [node.op_name for node in (reversed(group.nodes) if group.anchor is None else group.nodes)]
+    return ", ".join(names)
+
+
+def _only_moves(group: Group) -> bool:
+    """Whether a map only puts elements elsewhere."""
+    return all(not isinstance(n.op, Expr) and n.op.kind.value == "injective" and n.op.reads_once for n in group.nodes)
+
+
+def _flops(group: Group) -> int:
+    """An estimate of the arithmetic of a group, which decides whether threads are worth waking."""
+    total = group.root.tensor_type.num_elements * len(group.nodes)
+    anchor = group.anchor
+    if anchor is not None and len(anchor.args) > 1:
+        weight = anchor.args[1].tensor_type
+        out = anchor.tensor_type
+        depth = weight.num_elements // max(1, weight.static_shape[0])
+        total += 2 * out.num_elements * depth
+    elif anchor is not None:
+        total += sum(argument.tensor_type.num_elements for argument in arguments(anchor))
+    return total
+
+
+class _Rule:
+    """The expression of one element of a group's root, as `Body.rule`."""
+
+    def __init__(self, group: Group, numbers: dict[int, int], reads: Sequence[View]) -> None:
+        self._group = group
+        self._numbers = numbers
+        self._reads = tuple(reads)
+
+    def __call__(self, scalars: ScalarBuilder, index: Sequence[IndexLike], anchor: ScalarExpr | None) -> ScalarExpr:
+        return self.element(scalars, self._group.root, index, anchor)
+
+    def element(
+        self,
+        scalars: ScalarBuilder,
+        expr: Expr,
+        index: Sequence[IndexLike],
+        anchor: ScalarExpr | None = None,
+        known: dict[tuple[object, ...], ScalarExpr] | None = None,
+    ) -> ScalarExpr:
+        """The element of `expr` at `index`: loaded, or computed from elements of its arguments."""
+        memo = {} if known is None else known
+        position = tuple(Index.of(part) for part in index)
+        key = (id(expr), position)
+        if key not in memo:
+            memo[key] = self._element(scalars, expr, position, anchor, memo)
+        return memo[key]
+
+    def _element(
+        self,
+        scalars: ScalarBuilder,
+        expr: Expr,
+        index: Sequence[Index],
+        anchor: ScalarExpr | None,
+        memo: dict[tuple[object, ...], ScalarExpr],
+    ) -> ScalarExpr:
+        if expr is self._group.anchor and anchor is not None:
+            return anchor
+        if id(expr) in self._group.members and isinstance(expr, Call) and not isinstance(expr.op, Expr):
+            return self._compute(scalars, expr, index, anchor, memo)
+        if is_scalar_constant(expr):
+            assert isinstance(expr, Constant)
+            return scalars.const(expr.data.reshape(()).item(), expr.dtype)
+        view = self._reads[self._numbers[id(expr)]]
+        return scalars.load(self._numbers[id(expr)], view.layout.address(index), view.dtype)
+
+    def _compute(
+        self,
+        scalars: ScalarBuilder,
+        call: Call,
+        index: Sequence[Index],
+        anchor: ScalarExpr | None,
+        memo: dict[tuple[object, ...], ScalarExpr],
+    ) -> ScalarExpr:
+        def accessor(argument: Expr) -> object:
+            return lambda at: self.element(scalars, argument, at, anchor, memo)
+
+        assert not isinstance(call.op, Expr)
+        assert call.op.compute is not None
+        accessors = [accessor(argument) for argument in arguments(call)]
+        out = call.checked_type
+        assert isinstance(out, TensorType)
+        result = call.op.compute(scalars, accessors, list(index), ComputeCall(argument_types(call), out, call.attrs))  # type: ignore[arg-type]
+        assert isinstance(result, ScalarExpr)
+        return result

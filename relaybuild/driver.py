@@ -1,0 +1,331 @@
+"""Compiles a model to a library, stage by stage; knows no operator and no backend by name."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import shutil
+import tempfile
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+
+from relaybuild.build.files import publish
+from relaybuild.build.library import BuildReport, LibrarySpec, Unit, WeightBlob, build_library
+from relaybuild.build.toolchain import KERNEL_CFLAGS, Toolchain, probe
+from relaybuild.errors import UserError
+from relaybuild.ir.expr import Function
+from relaybuild.ir.interpreter import interpret
+from relaybuild.ir.module import IRModule
+from relaybuild.ir.parser import parse
+from relaybuild.ir.types import TensorType, TupleType
+from relaybuild.lower.sources import include_dir as kernel_include_dir
+from relaybuild.partition.backend import CodegenOptions, GeneratedCode, all_backends
+from relaybuild.passes.infra import PassContext
+from relaybuild.passes.pipelines import default_pipeline
+from relaybuild.runtime.header import c_identifier, standalone_header
+from relaybuild.runtime.sources import include_dir, source_dir
+from relaybuild.runtime.spec import TensorSpec
+from relaybuild.target import Target
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+STAGES = ("import", "pass", "partition", "codegen", "object", "link")
+LAYERS = STAGES
+
+
+@dataclass(frozen=True)
+class Event:
+    """Progress: a stage started (`seconds` None, `total` 0), went on (`done` of `total`), or ended (`seconds` set)."""
+
+    stage: str
+    done: int = 0
+    total: int = 0
+    seconds: float | None = None
+
+
+@dataclass
+class Artifact:
+    """A compiled model: the library at `path` (temporary unless `save_temps` was given), and what is known of it.
+
+    `summary` has the keys artifact, size, seconds, executed, cached, misses, kernels, arena_bytes and weight_bytes;
+    `header` is the text of a C header that needs no other file; `module` the program after the passes.
+    """
+
+    path: Path
+    name: str
+    summary: dict[str, Any]
+    header: str
+    module: IRModule
+
+    def export_library(self, path: str | Path) -> None:
+        """Put the library at `path`, complete or not at all."""
+        output = Path(path)
+        publish(self.path, output, keep_source=True)
+        self.summary["artifact"] = str(output)
+        self.summary["size"] = output.stat().st_size
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A model read: its module, and the names of inputs and outputs."""
+
+    module: IRModule
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    provenance: Mapping[str, object]
+
+
+@dataclass
+class _Clock:
+    """Times stages and tells who listens."""
+
+    on_event: Callable[[Event], None] | None
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Run a stage; nothing is said of one that fails."""
+        self.tell(Event(name))
+        start = time.perf_counter()
+        yield
+        self.seconds[name] = time.perf_counter() - start
+        self.tell(Event(name, seconds=self.seconds[name]))
+
+    def tell(self, event: Event) -> None:
+        if self.on_event is not None:
+            self.on_event(event)
+
+
+def compile(
+    model: str | Path | ModelProto | IRModule,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    target: str | Target | None = None,
+    threads: int | None = None,
+    opt_level: int = 3,
+    config: Mapping[str, object] | None = None,
+    cache_dir: str | Path | None = None,
+    name: str | None = None,
+    cc: str | None = None,
+    jobs: int | None = None,
+    save_temps: str | Path | None = None,
+    on_event: Callable[[Event], None] | None = None,
+) -> Artifact:
+    """Compile a model (a path to `.onnx` or `.relay`, a ModelProto, or an IRModule) to a library.
+
+    `shapes` gives the shape of inputs by name, `target` a name as for `--target` (default: the level of this machine),
+    `threads` the library's default number of threads (default: the processors it finds when it runs). `opt_level` 0
+    disables fusion and all optional passes. `config` and `cache_dir` select backends and the artifact cache.
+
+    Raises UserError for what is wrong with model or options, ToolError where the C compiler fails.
+    """
+    _check_options(threads, opt_level, config, cache_dir)
+    clock = _Clock(on_event)
+    chosen = target if isinstance(target, Target) else Target.parse(target) if target else Target.host()
+    toolchain = probe(cc)
+    with clock.stage("import"):
+        source = _read(model, shapes)
+    with clock.stage("pass"):
+        module = _optimize(source.module, opt_level)
+    with clock.stage("partition"):
+        main = module["main"]
+    title = name or _default_name(model)
+    with clock.stage("codegen"):
+        options = _codegen_options(title, chosen, source, threads or 0, opt_level)
+        code = all_backends()["host"].codegen(main, options)
+        weights = _evaluate_weights(code)
+    folder = _work_folder(save_temps)
+    path = folder / f"{options.symbol}.so"
+    spec = _library(options, code, weights)
+    report = _build(spec, toolchain, folder, path, jobs, keep=save_temps is not None, clock=clock)
+    summary = _summary(path, clock, source, code, report)
+    artifact = Artifact(path, title, summary, _header(options, main), module)
+    if save_temps is None:
+        weakref.finalize(artifact, shutil.rmtree, folder, ignore_errors=True)
+    return artifact
+
+
+def _check_options(
+    threads: int | None, opt_level: int, config: Mapping[str, object] | None, cache_dir: str | Path | None
+) -> None:
+    if threads is not None and not 0 <= threads <= 1024:
+        raise UserError(f"'threads' is {threads}, expected 0 (the machine's processors) to 1024")
+    if not 0 <= opt_level <= 4:
+        raise UserError(f"'opt_level' is {opt_level}, expected 0 to 4")
+    if config or cache_dir:
+        raise UserError("'config' and 'cache_dir' are not supported yet: there is no other backend, and no cache")
+
+
+def _read(model: str | Path | ModelProto | IRModule, shapes: Mapping[str, Sequence[int]] | None) -> _Source:
+    if isinstance(model, IRModule):
+        return _from_module(model, shapes)
+    if isinstance(model, (str, Path)) and Path(model).suffix == ".relay":
+        return _from_module(_parse_file(Path(model)), shapes)
+    from relaybuild.frontend.onnx import import_model
+
+    imported = import_model(model, shapes)
+    provenance = {"format": "onnx", "opset": imported.opset, "producer": imported.producer}
+    return _Source(imported.module, imported.input_names, imported.output_names, provenance)
+
+
+def _parse_file(path: Path) -> IRModule:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read '{path}': {error}") from None
+    return parse(text, str(path))
+
+
+def _from_module(module: IRModule, shapes: Mapping[str, Sequence[int]] | None) -> _Source:
+    if shapes:
+        raise UserError("'shapes' is for models that leave shapes open; a Relay program states its own")
+    if "main" not in module:
+        raise UserError("the module has no function '@main' to compile")
+    main = module["main"]
+    inputs = _names(main, "input_names", [param.name_hint for param in main.params])
+    count = len(main.body.checked_type.fields) if isinstance(main.body.checked_type, TupleType) else 1
+    outputs = _names(main, "output_names", [f"output{number}" if count > 1 else "output" for number in range(count)])
+    return _Source(module, inputs, outputs, {"format": "relay"})
+
+
+def _names(function: Function, attr: str, default: list[str]) -> tuple[str, ...]:
+    """The names in a function's attribute, or unique ones made of the defaults."""
+    given = function.attrs.get(attr)
+    if isinstance(given, (tuple, list)) and len(given) == len(default):
+        return tuple(str(name) for name in given)
+    taken: set[str] = set()
+    names = []
+    for name in default:
+        number = 0
+        unique = name
+        while unique in taken:
+            number += 1
+            unique = f"{name}_{number}"
+        taken.add(unique)
+        names.append(unique)
+    return tuple(names)
+
+
+def _optimize(module: IRModule, opt_level: int) -> IRModule:
+    with PassContext(opt_level=opt_level):
+        return default_pipeline(opt_level)(module)
+
+
+def _default_name(model: object) -> str:
+    return Path(model).stem if isinstance(model, (str, Path)) else "model"
+
+
+def _codegen_options(name: str, target: Target, source: _Source, threads: int, opt_level: int) -> CodegenOptions:
+    flags = (*KERNEL_CFLAGS, *target.cflags)
+    return CodegenOptions(
+        name,
+        c_identifier(name),
+        target,
+        flags,
+        source.inputs,
+        source.outputs,
+        threads,
+        opt_level,
+        {"source": dict(source.provenance), "opt_level": opt_level},
+    )
+
+
+def _evaluate_weights(code: GeneratedCode) -> WeightBlob | None:
+    """The bytes of `@weights`, each result at its offset."""
+    if not code.weight_bytes:
+        return None
+    blob = np.zeros(code.weight_bytes, np.uint8)
+    for value, offset in zip(interpret(code.weights), code.weight_offsets):
+        data = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+        blob[offset : offset + data.size] = data
+    digest = hashlib.sha256(blob).hexdigest()
+
+    def write(file: BinaryIO) -> None:
+        file.write(memoryview(blob))
+
+    return WeightBlob(write, digest, code.weight_bytes)
+
+
+def _work_folder(save_temps: str | Path | None) -> Path:
+    if save_temps is None:
+        return Path(tempfile.mkdtemp(prefix="relaybuild-"))
+    folder = Path(save_temps)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot make the folder '{folder}': {error.strerror}") from None
+    return folder
+
+
+def _library(options: CodegenOptions, code: GeneratedCode, weights: WeightBlob | None) -> LibrarySpec:
+    units = [Unit(unit.name, unit.text, options.flags if unit.hot else ()) for unit in code.units]
+    units.append(Unit("runtime", (source_dir() / "runtime.c").read_text(encoding="utf-8")))
+    return LibrarySpec(options.symbol, tuple(units), (include_dir(), kernel_include_dir()), weights)
+
+
+def _build(
+    spec: LibrarySpec,
+    toolchain: Toolchain,
+    folder: Path,
+    path: Path,
+    jobs: int | None,
+    *,
+    keep: bool,
+    clock: _Clock,
+) -> BuildReport:
+    clock.tell(Event("object", 0, len(spec.units)))
+    work = folder / "build"
+    report = build_library(
+        spec,
+        toolchain,
+        work,
+        path,
+        jobs=jobs,
+        on_progress=lambda done, total: clock.tell(Event("object", done, total)),
+        keep=keep,
+    )
+    clock.seconds["object"] = sum(report.seconds.get(step, 0.0) for step in ("write", "weights", "object"))
+    clock.seconds["link"] = sum(report.seconds.get(step, 0.0) for step in ("link", "publish"))
+    for stage in ("object", "link"):
+        clock.tell(Event(stage, seconds=clock.seconds[stage]))
+    return report
+
+
+def _summary(path: Path, clock: _Clock, source: _Source, code: GeneratedCode, report: BuildReport) -> dict[str, Any]:
+    executed = dict.fromkeys(LAYERS, 0) | {
+        "import": 1,
+        "pass": 1,
+        "partition": 1,
+        "codegen": len(code.units),
+        **report.executed,
+    }
+    return {
+        "artifact": str(path),
+        "size": report.size,
+        "seconds": {stage: round(clock.seconds.get(stage, 0.0), 4) for stage in STAGES},
+        "executed": executed,
+        "cached": dict.fromkeys(LAYERS, 0) | dict(report.cached),
+        "misses": [],
+        "kernels": [dict(kernel) for kernel in code.kernels],
+        "arena_bytes": code.arena_bytes,
+        "weight_bytes": code.weight_bytes,
+    }
+
+
+def _header(options: CodegenOptions, main: Function) -> str:
+    found = main.body.checked_type
+    results = found.fields if isinstance(found, TupleType) else (found,)
+    inputs = [_spec(name, param.tensor_type) for name, param in zip(options.inputs, main.params)]
+    outputs = [_spec(name, kind) for name, kind in zip(options.outputs, results) if isinstance(kind, TensorType)]
+    return standalone_header(options.symbol, inputs, outputs)
+
+
+def _spec(name: str, kind: TensorType) -> TensorSpec:
+    return TensorSpec(name, kind.static_shape, kind.dtype)

@@ -1,0 +1,149 @@
+"""Weights rearranged for the host's kernels: what a kernel reads in one row of a register tile lies together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from relaybuild.ir.op import Attrs, Op, OpKind, TypeMismatch
+from relaybuild.ir.ops._shapes import Array, expect_rank, expect_tensor
+from relaybuild.ir.types import TensorType, Type
+
+BLOCK = 16
+
+
+@dataclass(frozen=True)
+class PackConvAttrs(Attrs):
+    """`groups` as in the convolution; `kernel_layout` is OIHW, or IOHW for a transposed convolution's weight."""
+
+    groups: int = 1
+    kernel_layout: str = "OIHW"
+
+
+@dataclass(frozen=True)
+class PackMatMulAttrs(Attrs):
+    """`transposed`: the weight is (columns, depth), as in `nn.dense`; otherwise (depth, columns)."""
+
+    transposed: bool = True
+
+
+@dataclass(frozen=True)
+class ChannelSpan:
+    """Which input channels a block of 16 output channels reads: `extent` of them from
+    `step * ((16 * block) // group)`."""
+
+    extent: int
+    step: int
+    group: int
+
+
+def channel_span(out_channels: int, in_channels: int, groups: int) -> ChannelSpan:
+    """The span of a grouped convolution: the channels of all groups that a block of 16 outputs touches.
+
+    Within a span, channels of groups that an output does not belong to have weight zero. Where spans would reach past
+    the last block of input channels, every block reads all channels.
+    """
+    everything = ChannelSpan(in_channels, 0, 1)
+    if groups == 1:
+        return everything
+    outs, ins = out_channels // groups, in_channels // groups
+    starts = range(0, out_channels, BLOCK)
+    touched = min(groups, max((start + BLOCK - 1) // outs - start // outs + 1 for start in starts))
+    reach = (starts[-1] // outs + touched) * ins
+    return ChannelSpan(touched * ins, ins, outs) if reach <= _blocks(in_channels) * BLOCK else everything
+
+
+def conv_shape(shape: Sequence[int], attrs: PackConvAttrs) -> tuple[int, ...]:
+    """[out block][in block][rows][columns][16 in][16 out] of a weight's shape."""
+    out_channels, group_inputs = _conv_channels(shape, attrs)
+    span = channel_span(out_channels, group_inputs * attrs.groups, attrs.groups)
+    return (_blocks(out_channels), _blocks(span.extent), shape[2], shape[3], BLOCK, BLOCK)
+
+
+def _conv_channels(shape: Sequence[int], attrs: PackConvAttrs) -> tuple[int, int]:
+    """(output channels, input channels of one group)."""
+    if attrs.kernel_layout == "IOHW":
+        return shape[1] * attrs.groups, shape[0] // attrs.groups
+    return shape[0], shape[1]
+
+
+def _blocks(channels: int) -> int:
+    return -(-channels // BLOCK)
+
+
+def infer_conv(types: Sequence[Type], attrs: PackConvAttrs) -> Type:
+    """The packed shape."""
+    weight = expect_tensor(types[0], "weight")
+    expect_rank(weight, 4, "weight")
+    return TensorType(conv_shape(weight.static_shape, attrs), weight.dtype)
+
+
+def evaluate_conv(values: Sequence[Array], attrs: PackConvAttrs) -> Array:
+    """Blocks of output channels over the channels they read, padded with zeros."""
+    weight = values[0]
+    if attrs.kernel_layout == "IOHW":
+        ins, outs, rows, columns = weight.shape
+        split = weight.reshape(attrs.groups, ins // attrs.groups, outs, rows, columns)
+        weight = split.transpose(0, 2, 1, 3, 4).reshape(attrs.groups * outs, ins // attrs.groups, rows, columns)
+    dense = weight if attrs.groups == 1 else _spread_groups(weight, attrs.groups)
+    out_blocks, in_blocks = _blocks(dense.shape[0]), _blocks(dense.shape[1])
+    padded = np.zeros((out_blocks * BLOCK, in_blocks * BLOCK, *dense.shape[2:]), dense.dtype)
+    padded[: dense.shape[0], : dense.shape[1]] = dense
+    split = padded.reshape(out_blocks, BLOCK, in_blocks, BLOCK, *dense.shape[2:])
+    return np.ascontiguousarray(split.transpose(0, 2, 4, 5, 3, 1))
+
+
+def _spread_groups(weight: Array, groups: int) -> Array:
+    """(O, span, rows, columns): the weights of each output at their place in its block's span."""
+    outs_all, ins = weight.shape[:2]
+    span = channel_span(outs_all, ins * groups, groups)
+    dense = np.zeros((outs_all, span.extent, *weight.shape[2:]), weight.dtype)
+    for out in range(outs_all):
+        first = (out // BLOCK * BLOCK) // span.group * span.step
+        start = out // span.group * span.step - first
+        dense[out, start : start + ins] = weight[out]
+    return dense
+
+
+def infer_depthwise(types: Sequence[Type], attrs: Attrs) -> Type:
+    """[block][rows][columns][16]."""
+    weight = expect_tensor(types[0], "weight")
+    expect_rank(weight, 4, "weight")
+    channels, one, rows, columns = weight.static_shape
+    if one != 1:
+        raise TypeMismatch(f"expected a depthwise weight (C, 1, rows, columns), found {weight}")
+    return TensorType((_blocks(channels), rows, columns, BLOCK), weight.dtype)
+
+
+def evaluate_depthwise(values: Sequence[Array], attrs: Attrs) -> Array:
+    """Blocks of 16 channels, padded with zeros."""
+    channels, _, rows, columns = values[0].shape
+    padded = np.zeros((_blocks(channels) * BLOCK, rows, columns), values[0].dtype)
+    padded[:channels] = values[0][:, 0]
+    return np.ascontiguousarray(padded.reshape(-1, BLOCK, rows, columns).transpose(0, 2, 3, 1))
+
+
+def infer_matmul(types: Sequence[Type], attrs: PackMatMulAttrs) -> Type:
+    """[column block][depth][16]."""
+    weight = expect_tensor(types[0], "weight")
+    expect_rank(weight, 2, "weight")
+    columns, depth = weight.static_shape if attrs.transposed else weight.static_shape[::-1]
+    return TensorType((_blocks(columns), depth, BLOCK), weight.dtype)
+
+
+def evaluate_matmul(values: Sequence[Array], attrs: PackMatMulAttrs) -> Array:
+    """Panels of 16 columns, padded with zeros."""
+    weight = values[0] if attrs.transposed else values[0].T
+    columns, depth = weight.shape
+    padded = np.zeros((_blocks(columns) * BLOCK, depth), weight.dtype)
+    padded[:columns] = weight
+    return np.ascontiguousarray(padded.reshape(-1, BLOCK, depth).transpose(0, 2, 1))
+
+
+OPS = (
+    Op("contrib.pack_conv2d", 1, infer_conv, evaluate_conv, OpKind.OPAQUE, PackConvAttrs, arg_names=("weight",)),
+    Op("contrib.pack_depthwise", 1, infer_depthwise, evaluate_depthwise, OpKind.OPAQUE, arg_names=("weight",)),
+    Op("contrib.pack_matmul", 1, infer_matmul, evaluate_matmul, OpKind.OPAQUE, PackMatMulAttrs, arg_names=("weight",)),
+)
