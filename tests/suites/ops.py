@@ -367,6 +367,7 @@ def pool2d(name: str, r: Random) -> Iterator[Sample]:
     yield [r.real(1, 2, 9, 9)], {"pool_size": (2, 3), "dilation": (3, 2), "strides": (1, 2), "padding": (0, 1, 1, 0)}
     yield [r.real(1, 1, 1, 1)], {"pool_size": 1}
     yield [r.real(1, 2, 2, 5)], {"pool_size": 3, "strides": 2, "ceil_mode": True}
+    yield [r.real(1, 2, 4, 5)], {"pool_size": 2, "strides": 3, "padding": 1, "ceil_mode": True}
     if name == "nn.max_pool2d":
         yield [r.between(-9, 9, 1, 2, 5, 5, dtype="int8")], {"pool_size": 2, "padding": 1}
     else:
