@@ -190,14 +190,19 @@ def expect_positive(name: str, values: Sequence[int]) -> None:
         raise TypeMismatch(f"expected positive values in '{name}', found {tuple(values)}")
 
 
+def is_float(dtype: np.dtype[Any]) -> bool:
+    """Whether the dtype is floating point; bfloat16 is a void kind to numpy."""
+    return dtype.kind in "fV"
+
+
 def accumulator(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The dtype in which products of `dtype` are summed: float32 at least, integers as they are."""
-    return np.promote_types(dtype, np.float32) if dtype.kind == "f" else dtype
+    return np.promote_types(dtype, np.float32) if is_float(dtype) else dtype
 
 
 def wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The dtype in which long sums are taken: float64, integers as they are."""
-    return np.dtype(np.float64) if dtype.kind == "f" else dtype
+    return np.dtype(np.float64) if is_float(dtype) else dtype
 
 
 def along_axis(vector: Array, axis: int, rank: int) -> Array:

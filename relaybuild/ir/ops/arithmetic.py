@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from relaybuild.ir.ops._families import broadcast_op
-from relaybuild.ir.ops._shapes import Array
+from relaybuild.ir.ops._shapes import Array, is_float
 
 
 def _divide(a: Array, b: Array) -> Array:
-    if a.dtype.kind == "f":
+    if is_float(a.dtype):
         return np.asarray(np.divide(a, b))
     return np.asarray((a - np.fmod(a, b)) // b)
 
 
 def _floor_divide(a: Array, b: Array) -> Array:
-    if a.dtype.kind == "f":
+    if is_float(a.dtype):
         return np.asarray(np.floor(np.divide(a, b)))
     return np.asarray(np.floor_divide(a, b))
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from relaybuild.ir.op import Attrs, Op, OpKind, TypeMismatch
 from relaybuild.ir.ops._indexing import clamp_index
-from relaybuild.ir.ops._shapes import Array, expect_length, expect_tensor, number
+from relaybuild.ir.ops._shapes import Array, expect_length, expect_tensor, is_float, number
 from relaybuild.ir.scalar import Accessor, ComputeCall, Index, Scalar, ScalarAlgebra
 from relaybuild.ir.types import Extent, TensorType, Type
 
@@ -71,7 +71,7 @@ def evaluate(values: Sequence[Array], attrs: PadAttrs) -> Array:
 
 
 def _border(value: float, dtype: np.dtype[Any]) -> Any:
-    return dtype.type(value) if dtype.kind in "fb" else dtype.type(int(value))
+    return dtype.type(value) if is_float(dtype) or dtype.kind == "b" else dtype.type(int(value))
 
 
 def compute(s: ScalarAlgebra, args: Sequence[Accessor], index: Sequence[Index], call: ComputeCall) -> Scalar:

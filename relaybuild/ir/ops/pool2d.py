@@ -20,6 +20,7 @@ from relaybuild.ir.ops._shapes import (
     expect_positive,
     expect_rank,
     expect_tensor,
+    is_float,
     number,
     window_extent,
 )
@@ -91,7 +92,7 @@ def output_extents(spatial: Sequence[int], attrs: MaxPool2DAttrs) -> list[int]:
 def evaluate_max(values: Sequence[Array], attrs: MaxPool2DAttrs) -> Array:
     """The maximum of each window."""
     data = values[0]
-    lowest = -np.inf if data.dtype.kind == "f" else int(np.iinfo(data.dtype).min)
+    lowest = -np.inf if is_float(data.dtype) else int(np.iinfo(data.dtype).min)
     padded, places = _padded(data, attrs, lowest)
     result = np.full((*data.shape[:2], *places), lowest, data.dtype)
     for _, _, region in taps(attrs.pool_size, places, attrs.strides, attrs.dilation):

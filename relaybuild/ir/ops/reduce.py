@@ -17,6 +17,7 @@ from relaybuild.ir.ops._shapes import (
     as_ints,
     expect_dtype,
     expect_tensor,
+    is_float,
     normalize_axes,
     wide,
 )
@@ -83,7 +84,7 @@ def _count(data: Array, axes: tuple[int, ...]) -> int:
 
 
 def _mean(data: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
-    if data.dtype.kind == "f":
+    if is_float(data.dtype):
         return np.asarray(_sum(data, axes, keepdims) / np.float64(_count(data, axes)))
     total = np.sum(data, axes, np.int64, keepdims=keepdims)
     count = np.int64(_count(data, axes))
@@ -96,12 +97,12 @@ def _variance(data: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
 
 
 def _max(data: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
-    lowest = -np.inf if data.dtype.kind == "f" else np.iinfo(data.dtype).min
+    lowest = -np.inf if is_float(data.dtype) else np.iinfo(data.dtype).min
     return np.asarray(np.max(data, axes, keepdims=keepdims, initial=lowest))
 
 
 def _min(data: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
-    highest = np.inf if data.dtype.kind == "f" else np.iinfo(data.dtype).max
+    highest = np.inf if is_float(data.dtype) else np.iinfo(data.dtype).max
     return np.asarray(np.min(data, axes, keepdims=keepdims, initial=highest))
 
 

@@ -239,4 +239,6 @@ def _excluded(s: ScalarAlgebra, axis: Axis, place: Index, weights: Sequence[Scal
     return [s.binary("div", weight, total) for weight in kept]
 
 
-OP = Op("image.resize2d", 1, infer_type, evaluate, OpKind.INJECTIVE, Resize2DAttrs, compute, ("data",), reads_once=False)
+OP = Op(
+    "image.resize2d", 1, infer_type, evaluate, OpKind.INJECTIVE, Resize2DAttrs, compute, ("data",), reads_once=False
+)

@@ -88,3 +88,22 @@ def test_commutative_operators_commute(name: str) -> None:
 def test_a_call_is_typed_when_it_is_built() -> None:
     call = Call(get_op("add"), [const(np.zeros((2, 1), np.float32)), const(np.zeros(3, np.float32))])
     assert call.checked_type == TensorType((2, 3))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", sorted(all_ops()))
+def test_narrow_floating_point_keeps_its_dtype(name: str, dtype: str) -> None:
+    pytest.importorskip("ml_dtypes")
+    op = get_op(name)
+    for case in cases_of(name):
+        narrow = [
+            tuple(narrowed(field, dtype) for field in arg) if isinstance(arg, tuple) else narrowed(arg, dtype)
+            for arg in case.args
+        ]
+        attrs = op.make_attrs(case.attrs)
+        with np.errstate(all="ignore"):
+            assert op.infer_type([type_of(arg) for arg in narrow], attrs) == type_of(op.evaluate(narrow, attrs))
+
+
+def narrowed(array: Any, dtype: str) -> Any:
+    return array.astype(dtype) if array.dtype == np.float32 else array
