@@ -103,28 +103,23 @@ def evaluate_max(values: Sequence[Array], attrs: MaxPool2DAttrs) -> Array:
 def evaluate_avg(values: Sequence[Array], attrs: AvgPool2DAttrs) -> Array:
     """The mean of each window."""
     data = values[0].astype(accumulator(values[0].dtype), copy=False)
-    counted = np.ones(data.shape[2:], data.dtype)
-    if attrs.count_include_pad:
-        counted = pad_spatial(counted, attrs.padding, 1)
-        beyond = overhang(
-            data.shape[2:],
-            attrs.pool_size,
-            output_extents(data.shape[2:], attrs),
-            attrs.strides,
-            attrs.dilation,
-            attrs.padding,
-        )
-        counted = pad_spatial(counted, (0, 0, 0, 0), 0, beyond)
-    else:
-        counted, _ = _padded(counted, attrs, 0)
+    counted = _counted(data.shape[2:], attrs)
     padded, places = _padded(data, attrs, 0)
     total = np.zeros((*data.shape[:2], *places), data.dtype)
-    count = np.zeros(places, data.dtype)
+    count = np.zeros(places, counted.dtype)
     for _, _, region in taps(attrs.pool_size, places, attrs.strides, attrs.dilation):
         total += padded[region]
         count += counted[region]
     with np.errstate(invalid="ignore"):
         return np.asarray(total / count).astype(values[0].dtype, copy=False)
+
+
+def _counted(spatial: Sequence[int], attrs: AvgPool2DAttrs) -> Array:
+    """1 where an element of the padded images counts in the divisor, 0 elsewhere."""
+    places = output_extents(spatial, attrs)
+    beyond = overhang(spatial, attrs.pool_size, places, attrs.strides, attrs.dilation, attrs.padding)
+    padded = pad_spatial(np.ones(spatial, np.float32), attrs.padding, int(attrs.count_include_pad))
+    return pad_spatial(padded, (0, 0, 0, 0), 0, beyond)
 
 
 def _padded(data: Array, attrs: MaxPool2DAttrs, value: float | int) -> tuple[Array, list[int]]:
