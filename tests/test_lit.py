@@ -2,8 +2,8 @@
 
 A file holds cases between lines `// -----`. A case names its passes, `// RUN: pass-name{option=value} other-pass`, then
 the program, then `// CHECK:` and the text that must come out, without version line and metadata. Its weights are
-declared by `// WEIGHT: float32 4,3,3,3` lines in order of slots, and filled with numbers; a line `// TYPES` asks for the
-types in what comes out. Every case is also run before and after, and must mean the same.
+declared by `// WEIGHT: float32 4,3,3,3` lines in order of slots, and filled with numbers. A line `// TYPES` asks for
+the types in what comes out. Every case is also run before and after, and must mean the same.
 
 `RELAYBUILD_UPDATE_GOLDEN=1 pytest tests/test_lit.py` writes what comes out into the files.
 """

@@ -55,6 +55,9 @@ class PassInstrument:
     def run_after_pass(self, mod: IRModule, info: PassInfo) -> None:
         """A pass has returned `mod`."""
 
+    def pass_failed(self, mod: IRModule, info: PassInfo) -> None:
+        """A pass has raised, which no other hook is told."""
+
 
 def pass_instrument(cls: type[Any]) -> type[Any]:
     """Turn a class with some of the hooks of PassInstrument into an instrument."""
@@ -232,8 +235,11 @@ class Pass(ABC):
         try:
             result = self.run(mod, ctx)
             ctx.error_reporter.raise_all()
-        except RelayBuildError as error:
-            error.with_note(f"while running {self.info.name}")
+        except BaseException as error:
+            for instrument in ctx.instruments:
+                instrument.pass_failed(mod, self.info)
+            if isinstance(error, RelayBuildError):
+                error.with_note(f"while running {self.info.name}")
             raise
         if not isinstance(result, IRModule):
             found = type(result).__name__

@@ -46,13 +46,13 @@ class PassTimingInstrument(PassInstrument):
         self._open.append((siblings[-1], mod, self.clock()))
 
     def run_after_pass(self, mod: IRModule, info: PassInfo) -> None:
-        # a pass that raised was never closed: leave it as it was
-        while self._open:
-            timing, before, started = self._open.pop()
-            if timing.name == info.name:
-                timing.seconds = self.clock() - started
-                timing.changed = mod is not before
-                return
+        timing, before, started = self._open.pop()
+        timing.seconds = self.clock() - started
+        timing.changed = mod is not before
+
+    def pass_failed(self, mod: IRModule, info: PassInfo) -> None:
+        timing, _, started = self._open.pop()
+        timing.seconds = self.clock() - started
 
     def render(self) -> str:
         """One line per pass: milliseconds, name indented by depth, and whether it changed the module."""

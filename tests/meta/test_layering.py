@@ -15,7 +15,7 @@ import relaybuild
 ROOT = Path(relaybuild.__file__).parent
 BASE = {"errors", "diagnostics", "digest", "target"}
 MAY_IMPORT: dict[str, set[str]] = {
-    **{name: BASE for name in BASE},
+    **dict.fromkeys(BASE, BASE),
     "ir": BASE,
     "passes": BASE | {"ir"},
     "frontend": BASE | {"ir"},
