@@ -1,0 +1,120 @@
+"""The command line: finds commands by file, turns errors into messages and exit codes; knows no command by name.
+
+A command is a file of this folder that defines a click command `command`; the file's name is the command's. It is
+imported when it is asked for, so that `relaybuild --version` needs neither numpy nor onnx nor rich.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import os
+import pkgutil
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from relaybuild.errors import InternalError, RelayBuildError
+
+EXIT_USER = 1
+EXIT_INTERNAL = 70
+EXIT_INTERRUPTED = 130
+
+# What the machine, not relaybuild, has to answer for, wherever in the program it comes up.
+_ENVIRONMENT_ERRORS = frozenset(
+    (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EMFILE, errno.ENFILE)
+)
+
+
+class Program(click.Group):
+    """The group of all commands. `main` ends the process with the exit code of the error that came up, if any."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names of the commands, sorted."""
+        return sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name, imported now; None if there is none."""
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        command: click.Command = importlib.import_module(f"{__name__}.{cmd_name}").command
+        return command
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run the command that `args` (default: those of the process) name, and exit."""
+        arguments = list(sys.argv[1:] if args is None else args)
+        if not standalone_mode:
+            return super().main(arguments, prog_name, complete_var, standalone_mode=False, **extra)
+        try:
+            result = super().main(arguments, prog_name, complete_var, standalone_mode=False, **extra)
+            sys.stdout.flush()
+            code = result if isinstance(result, int) else 0
+        except BrokenPipeError:
+            code = _leave_pipe()
+        except Exception as error:
+            code = _report(error, arguments)
+        sys.exit(code)
+
+
+def _leave_pipe() -> int:
+    """The exit code when the reader of our output has gone; keeps the interpreter from complaining about the rest."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return EXIT_USER
+
+
+def _report(error: Exception, arguments: Sequence[str]) -> int:
+    """Print an error as its kind demands; returns the exit code."""
+    if isinstance(error, click.Abort):
+        _say("interrupted")
+        return EXIT_INTERRUPTED
+    if isinstance(error, click.ClickException):
+        _say(_click_message(error))
+        return EXIT_USER
+    if isinstance(error, RelayBuildError) and not isinstance(error, InternalError):
+        _say(str(error))
+        return error.exit_code
+    if isinstance(error, OSError) and error.errno in _ENVIRONMENT_ERRORS:
+        _say(f"'{error.filename}': {error.strerror}" if error.filename else str(error.strerror))
+        return EXIT_USER
+    from relaybuild.cli import _reproducer
+
+    _reproducer.report(error, arguments)
+    return EXIT_INTERNAL
+
+
+def _say(message: str) -> None:
+    click.echo(f"error: {message}", err=True)
+
+
+def _click_message(error: click.ClickException) -> str:
+    """What click found wrong with the arguments, as a sentence of ours, and where help is."""
+    text = error.format_message().rstrip(".")
+    text = text[:1].lower() + text[1:]
+    ctx = error.ctx if isinstance(error, click.UsageError) else None
+    return f"{text}; see '{ctx.command_path} --help'" if ctx is not None else text
+
+
+def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        from relaybuild.cli import _reproducer
+
+        click.echo(f"relaybuild {_reproducer.version()}")
+        ctx.exit()
+
+
+@click.command(cls=Program, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Print it.")
+@click.pass_context
+def main(ctx: click.Context) -> None:
+    """Compile neural networks ahead of time to self-contained native libraries."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())

@@ -1,0 +1,91 @@
+"""Parses the options that several commands share; knows no model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from relaybuild.errors import UserError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+PATH = click.Path(path_type=Path)
+
+
+def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """`NAME=D,D,...` texts as shapes by name; nothing after the equals sign is a scalar's shape.
+
+    Raises UserError for a text of another form and for a name given twice.
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    for text in texts:
+        name, equals, extents = text.rpartition("=")
+        parts = [part.strip() for part in extents.split(",")] if extents.strip() else []
+        if not name or not equals or not all(part.isascii() and part.isdigit() for part in parts):
+            raise UserError(f"option '--shape {text}': expected NAME=D,D,..., as in '--shape image=1,3,224,224'")
+        if name in shapes:
+            raise UserError(f"option '--shape {text}': a shape for '{name}' is given already, expected one")
+        shapes[name] = tuple(map(int, parts))
+    return shapes
+
+
+def parse_files(texts: Sequence[str]) -> dict[str, Path]:
+    """`NAME=FILE` texts as files by name. Raises UserError for a text of another form and for a name given twice."""
+    files: dict[str, Path] = {}
+    for text in texts:
+        name, equals, file = text.partition("=")
+        if not name or not equals or not file:
+            raise UserError(f"option '--input {text}': expected NAME=FILE.npy")
+        if name in files:
+            raise UserError(f"option '--input {text}': a file for '{name}' is given already, expected one")
+        files[name] = Path(file)
+    return files
+
+
+def shape_option(command: F) -> F:
+    """Add `--shape`, as the argument `shapes`: a dict from input name to extents, or None."""
+    return click.option(
+        "--shape",
+        "shapes",
+        multiple=True,
+        metavar="NAME=D,D,...",
+        callback=lambda _ctx, _param, texts: parse_shapes(texts) or None,
+        help="Shape of an input to compile for; repeat it for further inputs.",
+    )(command)
+
+
+def input_option(command: F) -> F:
+    """Add `--input`, as the argument `inputs`: a dict from input name to file."""
+    return click.option(
+        "--input",
+        "inputs",
+        multiple=True,
+        metavar="NAME=FILE.npy",
+        callback=lambda _ctx, _param, texts: parse_files(texts),
+        help="Array for an input; repeat it for further inputs.",
+    )(command)
+
+
+def threads_option(command: F) -> F:
+    """Add `--threads`, as the argument `threads`: a positive int or None."""
+    return click.option("--threads", type=click.IntRange(min=1), metavar="N", help="Threads that one inference uses.")(
+        command
+    )
+
+
+def compiler_options(command: F) -> F:
+    """Add what decides the code that is made: `target`, `opt_level`, `cc`, `jobs`."""
+    options = (
+        click.option("--target", metavar="NAME", help="x86-64-v2, x86-64-v3, x86-64-v4, native, aarch64, c; +FEATURE."),
+        click.option(
+            "--opt-level", type=click.IntRange(0, 4), default=3, show_default=True, help="Which passes may run."
+        ),
+        click.option("--cc", metavar="COMMAND", help="C compiler; else CC of the environment, else the one found."),
+        click.option("--jobs", "-j", type=click.IntRange(min=1), metavar="N", help="Compiler processes at a time."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command

@@ -1,0 +1,78 @@
+"""`relaybuild compile`: a model becomes a library; knows the options and the outputs, not how it is done."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from relaybuild import driver
+from relaybuild.build.files import check_writable, make_folder, write_if_changed
+from relaybuild.cli import _options
+from relaybuild.cli._progress import progress
+from relaybuild.cli._text import size_text
+from relaybuild.errors import UserError
+from relaybuild.runtime.header import c_identifier
+
+
+@click.command(name="compile")
+@click.argument("model", type=_options.PATH)
+@click.option("-o", "--output", type=_options.PATH, required=True, metavar="FILE", help="The library to write.")
+@_options.shape_option
+@_options.threads_option
+@_options.compiler_options
+@click.option("--emit", multiple=True, type=click.Choice(["header"]), help="header: FILE's C header, beside it.")
+@click.option("--summary", type=_options.PATH, metavar="FILE", help="Write what was done, and how long it took: JSON.")
+@click.option("--save-temps", type=_options.PATH, metavar="DIR", help="Keep the generated sources and objects here.")
+def command(
+    model: Path,
+    output: Path,
+    shapes: dict[str, tuple[int, ...]] | None,
+    threads: int | None,
+    target: str | None,
+    opt_level: int,
+    cc: str | None,
+    jobs: int | None,
+    emit: Sequence[str],
+    summary: Path | None,
+    save_temps: Path | None,
+) -> None:
+    """Compile MODEL, an ONNX file, to a shared library."""
+    begin = time.monotonic()
+    header = output.with_suffix(".h") if "header" in emit else None
+    _check_outputs(model, [path for path in (output, header, summary) if path is not None])
+    if save_temps is not None:
+        make_folder(save_temps)
+    with progress() as report:
+        artifact = driver.compile(
+            model,
+            shapes=shapes,
+            target=target,
+            threads=threads,
+            opt_level=opt_level,
+            name=c_identifier(output.stem),
+            cc=cc,
+            jobs=jobs,
+            save_temps=save_temps,
+            on_event=report,
+        )
+        artifact.export_library(output)
+    if header is not None:
+        write_if_changed(header, artifact.header)
+    if summary is not None:
+        write_if_changed(summary, json.dumps(artifact.summary, indent=2) + "\n")
+    click.echo(f"{output}  {size_text(output.stat().st_size)}  {time.monotonic() - begin:.1f} s")
+
+
+def _check_outputs(model: Path, outputs: Sequence[Path]) -> None:
+    """Raise UserError, before time is spent, for an output that cannot be written or would replace another file."""
+    taken = {model.absolute(): "the model"}
+    for path in outputs:
+        location = path.absolute()
+        if location in taken:
+            raise UserError(f"'{path}' is both {taken[location]} and an output, expected a file for each")
+        taken[location] = "an output"
+        check_writable(path)
