@@ -48,13 +48,19 @@ class _Lines:
 def _live(stream: TextIO) -> Iterator[Report]:
     """A line per stage that changes in place, with a bar where the stage counts what it does."""
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn
+    from rich.progress import BarColumn, Progress, Task, TextColumn
+    from rich.progress_bar import ProgressBar
+    from rich.text import Text
+
+    class CountedBar(BarColumn):
+        def render(self, task: Task) -> ProgressBar | Text:  # type: ignore[override]
+            return super().render(task) if task.total is not None else Text("")
 
     columns = (
         TextColumn("{task.description:<9}", markup=False),
         TextColumn("{task.fields[count]:>9}", markup=False),
         TextColumn("{task.fields[clock]:>8}", markup=False),
-        BarColumn(bar_width=32),
+        CountedBar(bar_width=32),
     )
     with Progress(*columns, console=Console(file=stream), refresh_per_second=10) as display:
         tasks: dict[str, TaskID] = {}
@@ -64,13 +70,10 @@ def _live(stream: TextIO) -> Iterator[Report]:
             if event.stage not in tasks:
                 tasks[event.stage] = display.add_task(event.stage, total=None, count="", clock="")
                 begins[event.stage] = time.monotonic()
-            task, is_finished = tasks[event.stage], event.seconds is not None
+            task = tasks[event.stage]
             seconds = time.monotonic() - begins[event.stage] if event.seconds is None else event.seconds
             display.update(task, clock=f"{seconds:.2f} s")
             if event.total:
-                count = str(event.total) if is_finished else f"{event.done}/{event.total}"
-                display.update(task, completed=event.done, total=event.total, count=count)
-            if is_finished:
-                display.update(task, completed=event.total or 1, total=event.total or 1)
+                display.update(task, completed=event.done, total=event.total, count=f"{event.done}/{event.total}")
 
         yield report
