@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
-from onnx import GraphProto, ModelProto, NodeProto, helper
+from numpy.typing import NDArray
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from relaybuild.errors import InternalError, RelayBuildError, UserError
 from relaybuild.frontend.onnx.fold import Folder
@@ -26,6 +28,7 @@ from relaybuild.ir.expr import Constant, Expr, Function, Span, Tuple, Var
 from relaybuild.ir.module import IRModule
 
 MIN_OPSET, MAX_OPSET = 11, 23
+_Read: TypeAlias = Callable[[TensorProto], NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -95,21 +98,26 @@ class _Importer:
     opset: int
     folder: Folder = field(default_factory=Folder)
 
-    def run(self, graph: GraphProto, nodes: Sequence[NodeProto], outer: Mapping[str, Expr]) -> list[Expr]:
-        """The outputs of a graph; `outer` holds its inputs and what it may read from around it."""
+    def run(self, graph: GraphProto, nodes: Sequence[NodeProto], inputs: Mapping[str, Expr]) -> list[Expr]:
+        """The outputs of the model's graph, over its inputs."""
+        return self._graph(graph, nodes, inputs, self.loaded.initializer)
+
+    def _graph(
+        self, graph: GraphProto, nodes: Sequence[NodeProto], outer: Mapping[str, Expr], read: _Read
+    ) -> list[Expr]:
         used = used_names(graph, nodes)
-        scope = {**outer, **self._initializers(graph, used)}
+        scope = {**outer, **self._initializers(graph, used, read)}
         for node in nodes:
             self._convert(node, scope, used)
         return [self._lookup(output.name, scope, f"output '{output.name}'") for output in graph.output]
 
-    def _initializers(self, graph: GraphProto, used: set[str]) -> dict[str, Expr]:
+    def _initializers(self, graph: GraphProto, used: set[str], read: _Read) -> dict[str, Expr]:
         if graph.sparse_initializer:
             raise UserError("sparse initializers are not supported", where=self.loaded.source)
         constants: dict[str, Expr] = {}
         for tensor in graph.initializer:
             if tensor.name in used:
-                constants[tensor.name] = Constant(self.loaded.array(tensor), Span(self.loaded.source, tensor.name))
+                constants[tensor.name] = Constant(read(tensor), Span(self.loaded.source, tensor.name))
         return constants
 
     def _convert(self, proto: NodeProto, scope: dict[str, Expr], used: set[str]) -> None:
@@ -135,7 +143,7 @@ class _Importer:
         inputs = tuple(self._lookup(item, scope, f"input '{item}'") if item else None for item in proto.input)
 
         def inline(graph: GraphProto) -> Sequence[Expr]:
-            return self.run(graph, live_nodes(graph), scope)
+            return self._graph(graph, live_nodes(graph), scope, self.loaded.array)
 
         return Node(
             op_type=proto.op_type,

@@ -223,6 +223,6 @@ class Node:
 
     def axis(self, value: int, rank: int) -> int:
         """A possibly negative axis as one from 0 to rank - 1."""
-        if not -rank <= value < max(rank, 1):
+        if not -rank <= value < rank:
             raise self.fail(f"axis {value} is out of range for rank {rank}")
         return value + rank if value < 0 else value

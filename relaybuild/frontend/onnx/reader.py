@@ -36,15 +36,20 @@ class LoadedModel:
     payloads: dict[str, memoryview] = field(default_factory=dict)
     _files: dict[Path, memoryview] = field(default_factory=dict, init=False)
 
+    def initializer(self, tensor: TensorProto) -> NDArray[Any]:
+        """The value of an initializer of the model's own graph, whose payload may have stayed in the file."""
+        payload = self.payloads.get(tensor.name)
+        if payload is None or tensor.data_location == TensorProto.EXTERNAL:
+            return self.array(tensor)
+        where = f"{self.source}: tensor '{tensor.name}'"
+        return _from_bytes(payload, numpy_dtype(tensor.data_type, where), tensor, where)
+
     def array(self, tensor: TensorProto) -> NDArray[Any]:
-        """The value of a tensor, without a copy where its bytes are in a file or in `raw_data`."""
+        """The value of any other tensor, mapped where its bytes are in a file."""
         where = f"{self.source}: tensor '{tensor.name}'"
         dtype = numpy_dtype(tensor.data_type, where)
         if tensor.data_location == TensorProto.EXTERNAL:
             return _from_bytes(self._external(tensor, where), dtype, tensor, where)
-        payload = self.payloads.get(tensor.name)
-        if payload is not None and not tensor.HasField("raw_data"):
-            return _from_bytes(payload, dtype, tensor, where)
         if tensor.HasField("raw_data"):
             return _from_bytes(memoryview(tensor.raw_data), dtype, tensor, where)
         try:
@@ -162,4 +167,4 @@ def _from_bytes(data: memoryview, dtype: np.dtype[Any], tensor: TensorProto, whe
     expected = math.prod(shape) * dtype.itemsize
     if expected != len(data) or min(shape, default=0) < 0:
         raise UserError(f"shape {shape} of {dtype.name} takes {expected} bytes, found {len(data)}", where=where)
-    return np.frombuffer(data, dtype).reshape(shape)
+    return np.frombuffer(data, dtype).reshape(shape) if expected else np.zeros(shape, dtype)

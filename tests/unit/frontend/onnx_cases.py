@@ -19,7 +19,7 @@ from relaybuild.frontend.onnx import ImportedModel, import_model
 from relaybuild.frontend.onnx.importer import MAX_OPSET, MIN_OPSET
 from relaybuild.ir.expr import Call, Constant, Tuple, TupleGetItem, Var
 from relaybuild.ir.op import Op
-from relaybuild.ir.types import TensorType
+from relaybuild.ir.types import DTYPES, TensorType
 from relaybuild.ir.visitor import post_order
 
 _SLOW_MODULES = ("averagepool", "lppool", "maxpool")
@@ -101,6 +101,14 @@ def node_tests(slow: bool = False) -> Mapping[str, list[Any]]:
         if not case.name.endswith("_expanded") and "_expanded_" not in case.name:
             by_operator.setdefault(case.model.graph.node[0].op_type, []).append(case)
     return by_operator
+
+
+def inputs_of(case: Any) -> dict[str, NDArray[Any]]:
+    """The inputs of a node test by name; none where they are not all tensors of a numeric type."""
+    names = [value.name for value in case.model.graph.input]
+    values = {name: _as_array(value) for name, value in zip(names, case.data_sets[0][0])}
+    numeric = all(value.dtype.name in DTYPES for value in values.values())
+    return values if numeric else {}
 
 
 def check_node_test(case: Any) -> None:

@@ -18,7 +18,7 @@ REFUSED = {
     r"_(sequence|seq|opt)$": "sequences and optionals",
     r"maxpool_with_argmax": "the indices of MaxPool",
     r"tf_crop_and_resize|antialias|half_pixel_symmetric": "rare modes of Resize",
-    r"spacetodepth_(crd|dcr)|nonpad|window|padded_kv": "attributes and inputs of opsets above 23",
+    r"spacetodepth_(crd|dcr)|nonpad|attention_\w*window|padded_kv": "attributes and inputs of opsets above 23",
     r"qk_matmul_(bias|softcap|softmax)|output_mode3": "the scores of Attention after the product",
     r"quantizelinear_blocked": "blocked quantization",
     r"einsum_batch_diagonal": "diagonals in Einsum",

@@ -303,12 +303,23 @@ def test_constant_clip_bounds_are_attributes() -> None:
         ("Reshape", {"x": rand(2, 3), "s": ints(6)}, {}, "'shape' .input 1. is computed from the model's inputs"),
         ("Concat", {"a": rand(2, 3), "b": rand(3, 3)}, {"axis": 1}, "'concatenate' over"),
         ("Resize", {"x": X4}, {}, "expected either 'scales'"),
+        ("Split", {"x": np.array(1, np.float32)}, {}, "axis 0 is out of range for rank 0"),
+        ("MaxPool", {"x": X4}, {"kernel_shape": [2, 2], "pads": [-1, 0, 0, 0]}, "none below 0"),
+        ("Celu", {"x": X4}, {"alpha": 0.0}, "alpha is 0"),
         ("Cast", {"x": rand(2)}, {"to": TensorProto.STRING}, "element type 'string' is not supported"),
     ],
 )
 def test_mistakes_name_the_node(op_type: str, inputs: dict[str, Any], attrs: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=rf"^graph: node 'node' \({op_type}\): .*{message}"):
         import_model(single(op_type, inputs, **attrs))
+
+
+@pytest.mark.parametrize("index", [3, -4])
+def test_a_constant_index_must_be_in_range(index: int) -> None:
+    model = single("Gather", {"x": rand(3, 2), "i": ints(index)})
+    model.graph.initializer.append(helper.make_tensor("i", TensorProto.INT64, (1,), [index]))
+    with pytest.raises(UserError, match=r"node 'node' \(Gather\): an index is out of range"):
+        import_model(model)
 
 
 @pytest.mark.parametrize("shape", [(4,), (-1, -1), (5, -1), (0, 0, 0)])

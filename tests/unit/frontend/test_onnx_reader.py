@@ -112,6 +112,16 @@ def test_the_proto_stays_as_it_is(values: np.ndarray) -> None:
     assert model.SerializeToString(deterministic=True) == before
 
 
+def test_other_tensors_of_an_initializers_name_keep_their_own_values(tmp_path: Path, values: np.ndarray) -> None:
+    model = with_weight(numpy_helper.from_array(values, "w"))
+    own = helper.make_tensor("w", TensorProto.FLOAT, values.shape, np.ones(values.size).tolist())
+    model.graph.node[0].output[0] = "sum"
+    model.graph.node.append(helper.make_node("Constant", [], ["ones"], value=own))
+    model.graph.node.append(helper.make_node("Mul", ["sum", "ones"], ["y"]))
+    x = np.ones((2, 300), np.float32)
+    np.testing.assert_array_equal(run(import_model(save(tmp_path, model)), {"x": x})[0], x + values)
+
+
 def test_external_data_is_mapped(tmp_path: Path, values: np.ndarray) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "w.bin").write_bytes(b"head" * 4 + values.tobytes())

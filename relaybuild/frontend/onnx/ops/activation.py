@@ -44,6 +44,8 @@ def selu(node: Node) -> Expr:
 @converter("Celu")
 def celu(node: Node) -> Expr:
     alpha = node.float_attr("alpha", 1.0)
+    if alpha == 0.0:
+        raise node.fail("alpha is 0, expected another number")
     return _exponential_below_zero(node, node.get(0), alpha, 1.0 / alpha)
 
 

@@ -68,7 +68,7 @@ def _repeated(node: Node, data: Expr, query: Expr) -> Expr:
 
 def _scores(node: Node, query: Expr, key: Expr) -> Expr:
     size = query.tensor_type.static_shape[3]
-    scale = node.float_attr("scale", 1.0 / math.sqrt(size))
+    scale = node.float_attr("scale", 1.0 / math.sqrt(max(size, 1)))
     scaled = node.call("multiply", query, node.like(scale, query))
     return node.call("nn.matmul", scaled, _repeated(node, key, query), transpose_b=True)
 

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from relaybuild.frontend.onnx.node import Node
 from relaybuild.frontend.onnx.registry import converter
-from relaybuild.ir.expr import Expr
+from relaybuild.ir.expr import Constant, Expr
 
 
-def non_negative(node: Node, indices: Expr, extent: Expr) -> Expr:
+def non_negative(node: Node, indices: Expr, extent: Constant) -> Expr:
     """Indices counted from the start, as int64 or int32; `extent` broadcasts with them."""
     if indices.tensor_type.dtype not in ("int32", "int64"):
         raise node.fail(f"indices are {indices.tensor_type.dtype}, expected int32 or int64")
-    if node.folder.is_structure(indices):
-        value = node.folder.evaluate(indices)
-        if value is not None and value.size and value.min() >= 0:
-            return indices
+    if isinstance(indices, Constant):
+        return _counted(node, indices, extent)
     negative = node.call("less", indices, node.like(0, indices))
     return node.call("where", negative, node.call("add", indices, extent), indices)
+
+
+def _counted(node: Node, indices: Constant, extent: Constant) -> Expr:
+    value, limit = indices.data, extent.data
+    if ((value < -limit) | (value >= limit)).any():
+        raise node.fail(f"an index is out of range: they go from {value.min()} to {value.max()}, the extent is {limit}")
+    if not (value < 0).any():
+        return indices
+    return Constant(np.where(value < 0, value + limit, value).astype(value.dtype), node.span)
 
 
 def _along_axis(node: Node, axis: int) -> Expr:
@@ -83,9 +92,13 @@ def _reduction(node: Node) -> str:
 def one_hot(node: Node) -> Expr:
     """Indices from -depth to depth - 1; others give a row of the off value."""
     depth = int(node.scalar(1, "depth"))
-    off, on = (node.numbers(2, "values").reshape(-1)[position].item() for position in (0, 1))
+    values = node.numbers(2, "values").reshape(-1)
+    if values.size != 2:
+        raise node.fail(f"'values' (input 2) has {values.size} elements, expected off and on")
+    off, on = (value.item() for value in values)
     indices = node.cast(node.get(0), "int64")
-    counted = non_negative(node, indices, node.const(depth, "int64"))
+    negative = node.call("less", indices, node.like(0, indices))
+    counted = node.call("where", negative, node.call("add", indices, node.like(depth, indices)), indices)
     axis = node.axis(node.int_attr("axis", -1), node.rank(0) + 1)
     dtype = node.dtype(2)
     return node.call("one_hot", counted, on_value=on, off_value=off, depth=depth, axis=axis, dtype=dtype)

@@ -13,8 +13,8 @@ from relaybuild.ir.expr import Expr
 def batch_normalization(node: Node) -> Expr:
     if node.flag("training_mode"):
         raise node.unsupported("training mode (attribute 'training_mode' is 1)")
-    parameters = [node.get(index) for index in range(5)]
-    result = node.call("nn.batch_norm", *parameters, axis=1, epsilon=node.float_attr("epsilon", 1e-5))
+    parameters = [node.cast(node.get(index), node.dtype(0)) for index in range(1, 5)]
+    result = node.call("nn.batch_norm", node.get(0), *parameters, axis=1, epsilon=node.float_attr("epsilon", 1e-5))
     return node.fields(result, 1)[0]
 
 

@@ -41,6 +41,8 @@ def quantize_linear(node: Node) -> Expr:
     scale, zero = _parameters(node)
     wide = node.dtype_attr("precision", scale.tensor_type.dtype)
     dtype = zero.tensor_type.dtype if zero is not None else node.dtype_attr("output_dtype", "uint8")
+    if np.dtype(dtype).kind not in "iu":
+        raise node.fail(f"the zero point is {dtype}, expected an integer type")
     ratio = node.call("divide", node.cast(node.get(0), wide), node.cast(scale, wide))
     return _saturated(node, ratio, zero, dtype)
 

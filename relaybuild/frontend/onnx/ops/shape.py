@@ -113,6 +113,8 @@ def split(node: Node) -> list[Expr]:
 
 def _equal_parts(node: Node, extent: int) -> list[int]:
     count = node.int_attr("num_outputs", len(node.outputs))
+    if count != len(node.outputs):
+        raise node.fail(f"num_outputs is {count}, the node has {len(node.outputs)} outputs")
     part = -(-extent // max(count, 1))
     return [min(part, max(extent - part * position, 0)) for position in range(count)]
 
@@ -224,8 +226,9 @@ def trilu(node: Node) -> Expr:
 @converter("ReverseSequence")
 def reverse_sequence(node: Node) -> Expr:
     """Each row of the batch is gathered with its first elements in reverse; the lengths may be computed."""
-    time, batch = node.int_attr("time_axis", 0), node.int_attr("batch_axis", 1)
     shape = node.shape(0)
+    time = node.axis(node.int_attr("time_axis", 0), len(shape))
+    batch = node.axis(node.int_attr("batch_axis", 1), len(shape))
     steps = node.const(list(range(shape[time])), "int64")
     lengths = node.cast(node.get(1), "int64")
     rows = node.reshape(steps, tuple(shape[time] if axis == time else 1 for axis in range(len(shape))))

@@ -55,8 +55,8 @@ def _pads(
     mode = node.str_attr("auto_pad", "NOTSET")
     if mode == "NOTSET":
         pads = node.ints_attr("pads", (0,) * (2 * len(kernel)))
-        if len(pads) != 2 * len(kernel):
-            raise node.fail(f"attribute 'pads' is {pads}, expected {2 * len(kernel)} numbers")
+        if len(pads) != 2 * len(kernel) or min(pads) < 0:
+            raise node.fail(f"attribute 'pads' is {pads}, expected {2 * len(kernel)} numbers, none below 0")
         return pads
     if mode == "VALID":
         return (0,) * (2 * len(kernel))
