@@ -14,7 +14,8 @@ METADATA = "#[metadata]"
 
 _TOKEN = re.compile(
     r"""
-    (?P<space>[ \t\r\n\f]+ | //[^\n]*)
+    [ \t\r\n\f]*(?:
+    (?P<space>//[^\n]*|\Z)
   | (?P<comment>/\*)
   | (?P<attribute>\#\[)
   | (?P<local>%(?:[0-9]+(?![A-Za-z_0-9])|[A-Za-z_][A-Za-z_0-9]*(?:/[A-Za-z_][A-Za-z_0-9]*)*|"(?:[^"\\\n]|\\.)*"))
@@ -25,7 +26,7 @@ _TOKEN = re.compile(
       (?:f64|f32|f16|f|i64|i32|i16|i8|i|u64|u32|u16|u8)?(?![A-Za-z_0-9]))
   | (?P<name>[A-Za-z_][A-Za-z_0-9]*(?:\.[A-Za-z_][A-Za-z_0-9]*)*)
   | (?P<punct>->|==|!=|<=|>=|[-+*/<>=(){}\[\],;:?])
-    """,
+    )""",
     re.VERBOSE,
 )
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
@@ -91,15 +92,18 @@ def tokenize(source: Source) -> tuple[list[Token], int]:
     while pos < len(text):
         match = _TOKEN.match(text, pos)
         if match is None:
+            pos += len(text[pos:]) - len(text[pos:].lstrip(" \t\r\n\f"))
             raise SyntaxFault(f"unexpected character {json.dumps(text[pos])}", pos)
         kind = match.lastgroup or ""
+        start = match.start(kind)
         if kind == "comment":
-            pos = _skip_comment(text, pos)
+            pos = _skip_comment(text, start)
             continue
-        if kind == "attribute" and text.startswith(METADATA, pos):
+        if kind == "attribute" and text.startswith(METADATA, start):
+            pos = start
             break
         if kind != "space":
-            tokens.append(Token(kind, match.group(), pos))
+            tokens.append(Token(kind, match.group(kind), start))
         pos = match.end()
     tokens.append(Token("end", "", pos))
     return tokens, pos

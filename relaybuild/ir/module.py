@@ -9,7 +9,7 @@ from relaybuild.ir.expr import Expr, Function, GlobalVar
 
 
 class IRModule:
-    """An immutable map from GlobalVar to Function, ordered by name; `update` and `with_function` return new modules."""
+    """An immutable map from GlobalVar to Function, ordered by name; the `with_` methods return new modules."""
 
     __slots__ = ("__weakref__", "_functions", "attrs")
 

@@ -414,12 +414,16 @@ class _Parser:
         self._expect("(")
         args: list[Expr] = []
         while not self._is(")") and not self._at_attr():
-            args.append((yield self._expr()))
+            # most arguments are names: they need no step of their own
+            args.append(self._local() if self._at_lone_local() else (yield self._expr()))
             if not self._accept(","):
                 break
-        attrs = yield self._attr_list()
+        attrs: dict[str, object] = (yield self._attr_list()) if self._at_attr() else {}
         self._expect(")")
         return args, attrs
+
+    def _at_lone_local(self) -> bool:
+        return self.peek.kind == "local" and (self._follows(",") or self._follows(")"))
 
     def _atom(self) -> Step[Expr]:
         token = self.peek

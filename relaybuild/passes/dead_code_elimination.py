@@ -12,7 +12,7 @@ from relaybuild.ir.expr import Expr, Function, Let, Var
 from relaybuild.ir.infer import calls_of
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.visitor import post_order, rewrite
-from relaybuild.passes.infra import ModulePass, PassContext, PassInfo
+from relaybuild.passes.infra import ModulePass, PassContext, PassInfo, is_left_alone
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,7 +39,7 @@ def _reachable(mod: IRModule, entries: list[str]) -> set[str]:
 
 
 def _without_dead_lets(function: Function) -> Function:
-    if function.attrs.get("SkipOptimization"):
+    if is_left_alone(function):
         return function
     lets = [node for node in post_order(function) if isinstance(node, Let)]
     if not lets:

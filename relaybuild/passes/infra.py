@@ -24,7 +24,7 @@ from relaybuild.errors import InternalError, RelayBuildError, UserError
 from relaybuild.ir.expr import Function
 from relaybuild.ir.module import IRModule
 
-_SKIPPED = ("Compiler", "Extern", "SkipOptimization")
+_NOT_OURS = ("Compiler", "Extern", "SkipOptimization")
 
 
 @dataclass(frozen=True)
@@ -280,13 +280,18 @@ class FunctionPass(Pass):
         return mod.with_functions(done)
 
     def _transformed(self, function: Function, mod: IRModule, ctx: PassContext) -> Function:
-        if any(function.attrs.get(name) for name in _SKIPPED):
+        if is_left_alone(function):
             return function
         result = self.transform_function(function, mod, ctx)
         if not isinstance(result, Function):
             found = type(result).__name__
             raise InternalError(f"pass '{self.info.name}' returned a value of type '{found}', expected a function")
         return result
+
+
+def is_left_alone(function: Function) -> bool:
+    """Whether passes leave a function as it is: another compiler's, or marked SkipOptimization."""
+    return any(function.attrs.get(name) for name in _NOT_OURS)
 
 
 class Sequential(Pass):

@@ -126,7 +126,12 @@ def _is_filled_with(node: Expr, value: int) -> bool:
 
 
 def _gather_constants(node: Call, constants: ConstantExprs) -> Expr:
-    """(x + c) + d to x + (c + d), unless the sum of the constants is larger than both."""
+    """(x + c) + d to x + (c + d), unless the sum of the constants is larger than both.
+
+    Not in float16, whose range a product of two constants leaves too easily.
+    """
+    if node.tensor_type.dtype == "float16":
+        return node
     inner, outer_constant = _split_constant(node, constants)
     if outer_constant is None or not (isinstance(inner, Call) and inner.op is node.op):
         return node
