@@ -61,7 +61,7 @@ def _repeated(node: Node, data: Expr, query: Expr) -> Expr:
     heads, shared = query.tensor_type.static_shape[1], data.tensor_type.static_shape[1]
     if heads == shared:
         return data
-    if heads % shared:
+    if not shared or heads % shared:
         raise node.fail(f"{heads} query heads are no multiple of {shared} key and value heads")
     return node.call("repeat", data, repeats=heads // shared, axis=1)
 

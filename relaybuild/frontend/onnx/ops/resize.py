@@ -78,7 +78,7 @@ def _numbers(node: Node, index: int, what: str, axes: Sequence[int]) -> list[flo
 def _coordinates(node: Node, scales: Sequence[float]) -> str:
     mode = node.str_attr("coordinate_transformation_mode", "half_pixel")
     if mode == "half_pixel_symmetric" and all(
-        (extent * scale).is_integer() for extent, scale in zip(node.shape(0), scales)
+        float(extent * scale).is_integer() for extent, scale in zip(node.shape(0), scales)
     ):
         return "half_pixel"
     if mode not in _COORDINATES:
@@ -88,6 +88,8 @@ def _coordinates(node: Node, scales: Sequence[float]) -> str:
 
 def _resized(node: Node, sizes: Sequence[int], scales: Sequence[float], coordinates: str, rounding: str) -> Expr:
     shape, method = node.shape(0), node.str_attr("mode", "nearest")
+    if 0 in sizes or 0 in shape:
+        raise node.fail(f"data of shape {shape} resized to {tuple(sizes)} has no elements")
     if method not in _METHODS or rounding not in _ROUNDING:
         raise node.fail(f"mode '{method}' with nearest_mode '{rounding}' is unknown")
     if node.flag("antialias") and method != "nearest" and min(scales, default=1.0) < 1.0:

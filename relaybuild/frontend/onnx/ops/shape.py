@@ -151,6 +151,8 @@ def _strided_slice(node: Node, data: Expr, axes: Sequence[int], ranges: Sequence
 def expand(node: Node) -> Expr:
     """The shape broadcasts with the data's own, either way."""
     shape, wanted = node.shape(0), node.ints(1, "shape")
+    if min(wanted, default=0) < 0:
+        raise node.fail(f"shape {wanted} has a negative extent")
     rank = max(len(shape), len(wanted))
     own, other = ((1,) * (rank - len(item)) + tuple(item) for item in (shape, wanted))
     if any(left != right and 1 not in (left, right) for left, right in zip(own, other)):
@@ -189,6 +191,8 @@ def _wrapped(node: Node, data: Expr, widths: Sequence[tuple[int, int]]) -> Expr:
     for axis, (begin, end) in enumerate(widths):
         if begin or end:
             extent = data.tensor_type.static_shape[axis]
+            if not extent:
+                raise node.fail(f"axis {axis} has no elements to wrap around")
             indices = [position % extent for position in range(-begin, extent + end)]
             data = node.call("take", data, node.const(indices, "int64"), axis=axis)
     return data
