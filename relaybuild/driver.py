@@ -116,13 +116,14 @@ def compile(
     cc: str | None = None,
     jobs: int | None = None,
     save_temps: str | Path | None = None,
+    precise: bool = False,
     on_event: Callable[[Event], None] | None = None,
 ) -> Artifact:
     """Compile a model (a path to `.onnx` or `.relay`, a ModelProto, or an IRModule) to a library.
 
     `shapes` gives the shape of inputs by name, `target` a name as for `--target` (default: the level of this machine),
     `threads` the library's default number of threads (default: the processors it finds when it runs). `opt_level` 0
-    disables fusion and all optional passes. `config` and `cache_dir` select backends and the artifact cache.
+    disables fusion and all optional passes; `precise` rules out Winograd's convolution and its like. `config` and `cache_dir` select backends and the artifact cache.
 
     Raises UserError for what is wrong with model or options, ToolError where the C compiler fails.
     """
@@ -138,7 +139,7 @@ def compile(
         main = module["main"]
     title = name or _default_name(model)
     with clock.stage("codegen"):
-        options = _codegen_options(title, chosen, source, threads or 0, opt_level)
+        options = _codegen_options(title, chosen, source, threads or 0, opt_level, precise)
         code = all_backends()["host"].codegen(main, options)
         weights = _evaluate_weights(code)
     folder = _work_folder(save_temps)
@@ -222,7 +223,9 @@ def _default_name(model: object) -> str:
     return Path(model).stem if isinstance(model, (str, Path)) else "model"
 
 
-def _codegen_options(name: str, target: Target, source: _Source, threads: int, opt_level: int) -> CodegenOptions:
+def _codegen_options(
+    name: str, target: Target, source: _Source, threads: int, opt_level: int, precise: bool
+) -> CodegenOptions:
     flags = (*KERNEL_CFLAGS, *target.cflags)
     return CodegenOptions(
         name,
@@ -233,7 +236,8 @@ def _codegen_options(name: str, target: Target, source: _Source, threads: int, o
         source.outputs,
         threads,
         opt_level,
-        {"source": dict(source.provenance), "opt_level": opt_level},
+        precise,
+        {"source": dict(source.provenance), "opt_level": opt_level, "precise": precise},
     )
 
 
@@ -245,10 +249,10 @@ def _evaluate_weights(code: GeneratedCode) -> WeightBlob | None:
     for value, offset in zip(interpret(code.weights), code.weight_offsets):
         data = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
         blob[offset : offset + data.size] = data
-    digest = hashlib.sha256(blob).hexdigest()
+    digest = hashlib.sha256(blob.data).hexdigest()
 
     def write(file: BinaryIO) -> None:
-        file.write(memoryview(blob))
+        file.write(blob.data)
 
     return WeightBlob(write, digest, code.weight_bytes)
 

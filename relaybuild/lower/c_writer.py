@@ -22,6 +22,7 @@ def print_kernel(kernel: Kernel, symbol: str) -> str:
         f"/* {kernel.title} */",
         f"#define RB_LANES {kernel.lanes}",
         '#include "relaybuild/vector.h"',
+        *(f'#include "{name}"' for name in kernel.includes),
         "",
         f"void {symbol}({', '.join(parameters)});",
         "",

@@ -83,13 +83,14 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Kernel:
-    """One C function: `title` says which operators it computes, `prelude` is C text before the function."""
+    """One C function: `title` says which operators it computes; `includes` are headers beyond `relaybuild/vector.h`."""
 
     title: str
     parameters: tuple[Parameter, ...]
     body: list[Statement]
     lanes: int
     scratch_bytes: int = 0
+    includes: tuple[str, ...] = ()
 
 
 class Builder:

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Machine:
-    """Vector lanes (float32), vector registers, and bytes of the first and second level cache of one core."""
+    """Vector lanes (float32), vector registers, bytes of the first and second level cache of one core, and bytes a cycle
+    that one core reads from memory."""
 
     lanes: int
     registers: int
     l1_bytes: int = 32 * 1024
     l2_bytes: int = 512 * 1024
+    memory_bytes_per_cycle: float = 4.0
 
     def step_cycles(self, pixels: int, vectors: int) -> float:
         """Cycles of one step of a register tile: `pixels` broadcasts times `vectors` loads, a product of each pair.

@@ -18,7 +18,8 @@ class CodegenOptions:
     """What a code generator is told beside its function.
 
     `inputs` and `outputs` are the names of the function's parameters and results; `symbol` is a C identifier;
-    `threads` is the library's default number of threads, 0 for the machine's.
+    `threads` is the library's default number of threads, 0 for the machine's. `precise` rules out algorithms that
+    round differently from a plain sum of products.
     """
 
     name: str
@@ -29,6 +30,7 @@ class CodegenOptions:
     outputs: tuple[str, ...]
     threads: int = 0
     opt_level: int = 3
+    precise: bool = False
     config: Mapping[str, object] = field(default_factory=dict)
 
 

@@ -56,6 +56,14 @@ ElementAt: TypeAlias = Callable[[ScalarBuilder, int, Sequence[IndexLike]], Scala
 
 
 @dataclass(frozen=True)
+class Setting:
+    """What lowering is done for: the machine, and whether reassociation beyond summation order is ruled out."""
+
+    machine: Machine
+    precise: bool = False
+
+
+@dataclass(frozen=True)
 class Site:
     """One call to be lowered: its operands in argument order first among `body.inputs`, and what it may load."""
 
@@ -63,21 +71,25 @@ class Site:
     body: Body
     operands: tuple[Operand | None, ...]
     element: ElementAt
-    machine: Machine
+    setting: Setting
+
+    @property
+    def machine(self) -> Machine:
+        return self.setting.machine
 
 
 @dataclass(frozen=True)
 class Anchor:
     """How the host lowers an operator by a template.
 
-    `needs(call, is_weight)` says for each argument how it is read, where `is_weight[k]` tells whether argument k is
+    `needs(call, is_weight, setting)` says for each argument how it is read, where `is_weight[k]` tells whether argument k is
     known when the library is built. `blocked` tells whether the result lies in channel blocks; `loads` what may be
     computed on the way of a `Loaded` argument: nothing, a change of place, or arithmetic too (where the template reads
     each element once).
     """
 
     ops: tuple[str, ...]
-    needs: Callable[[Call, Sequence[bool]], tuple[Need, ...]]
+    needs: Callable[[Call, Sequence[bool], Setting], tuple[Need, ...]]
     lower: Callable[[Site], Kernel]
     blocked: bool = False
     loads: Literal["nothing", "place", "arithmetic"] = "nothing"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from relaybuild.contrib.host.anchor import Setting
 from relaybuild.contrib.host.legalize import legalize
 from relaybuild.contrib.host.lower import lower_function
 from relaybuild.contrib.host.program import Port, ProgramSpec, write_program
@@ -14,8 +15,9 @@ from relaybuild.partition.backend import CodegenOptions, GeneratedCode, SourceUn
 def generate(function: Function, options: CodegenOptions) -> GeneratedCode:
     """The sources of a first-order function over tensors of known shape."""
     target = options.target
-    machine = Machine(target.vector_lanes, target.num_vector_registers)
-    lowered = lower_function(legalize(function), machine, fusion=options.opt_level > 0)
+    l2_bytes = (1024 if target.vector_lanes >= 16 else 512) * 1024
+    machine = Machine(target.vector_lanes, target.num_vector_registers, l2_bytes=l2_bytes)
+    lowered = lower_function(legalize(function), Setting(machine, options.precise), fusion=options.opt_level > 0)
     spec = ProgramSpec(
         options.name,
         options.symbol,

@@ -45,7 +45,7 @@ def fuse(values: Values, anchors: Mapping[str, str], *, enabled: bool = True) ->
     arguments (`relaybuild.contrib.host.anchor.Anchor.loads`). With `enabled` false every node is a group.
     """
     position = {id(node): number for number, node in enumerate(values.nodes)}
-    owner: dict[int, Group] = {}
+    owner: dict[int, list[Group]] = {}
     groups: list[Group] = []
     for node in values.nodes:
         if id(node) in owner or node.op_name not in anchors:
@@ -53,14 +53,16 @@ def fuse(values: Values, anchors: Mapping[str, str], *, enabled: bool = True) ->
         members = _epilogue(node, values, position, owner) if enabled else [node]
         group = Group(members[-1], node, {id(member) for member in members}, members)
         groups.append(group)
-        owner.update((id(member), group) for member in members)
+        owner.update((id(member), [group]) for member in members)
     for node in reversed(values.nodes):
         if id(node) not in owner:
             _place(node, values, owner, groups, anchors, enabled=enabled)
     return sorted(groups, key=lambda group: position[id(group.root)])
 
 
-def _epilogue(anchor: Call, values: Values, position: Mapping[int, int], owner: Mapping[int, Group]) -> list[Call]:
+def _epilogue(
+    anchor: Call, values: Values, position: Mapping[int, int], owner: Mapping[int, list[Group]]
+) -> list[Call]:
     """The anchor and the element-wise nodes it takes, in topological order; the last is the group's root."""
     region = [anchor]
     inside = {id(anchor)}
@@ -143,7 +145,7 @@ def _independent_inputs(
 def _place(
     node: Call,
     values: Values,
-    owner: dict[int, Group],
+    owner: dict[int, list[Group]],
     groups: list[Group],
     anchors: Mapping[str, str],
     *,
@@ -158,14 +160,16 @@ def _place(
             for host in unique.values():
                 host.members.add(id(node))
                 host.nodes.append(node)
-                owner[id(node)] = host
+            owner[id(node)] = list(unique.values())
             return
     group = Group(node, None, {id(node)}, [node])
     groups.append(group)
-    owner[id(node)] = group
+    owner[id(node)] = [group]
 
 
-def _hosts(node: Call, users: list[Call], owner: Mapping[int, Group], anchors: Mapping[str, str]) -> list[Group] | None:
+def _hosts(
+    node: Call, users: list[Call], owner: Mapping[int, list[Group]], anchors: Mapping[str, str]
+) -> list[Group] | None:
     """The groups in which every user can compute `node` for itself, or None."""
     if node.op_name == "concatenate" or _kind(node) not in (*_POINTWISE, OpKind.INJECTIVE):
         return None
@@ -173,10 +177,10 @@ def _hosts(node: Call, users: list[Call], owner: Mapping[int, Group], anchors: M
         return None
     hosts: list[Group] = []
     for user in users:
-        host = owner[id(user)]
-        if host.is_concatenation or not _may_load(node, user, host, anchors):
-            return None
-        hosts.append(host)
+        for host in owner[id(user)]:
+            if host.is_concatenation or not _may_load(node, user, host, anchors):
+                return None
+            hosts.append(host)
     return hosts
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from relaybuild.contrib.host.anchor import Anchor, Buffer, Halo, Loaded, Need, Packed, Site, all_anchors
+from relaybuild.contrib.host.anchor import Anchor, Buffer, Halo, Loaded, Need, Packed, Setting, Site, all_anchors
 from relaybuild.contrib.host.fuse import Group, fuse
 from relaybuild.contrib.host.place import (
     ALIASES,
@@ -19,14 +19,13 @@ from relaybuild.contrib.host.place import (
 )
 from relaybuild.contrib.host.values import Values, analyse, argument_types, arguments, is_scalar_constant
 from relaybuild.contrib.host.weights import WeightTable
-from relaybuild.errors import UnsupportedError
+from relaybuild.errors import InternalError, UnsupportedError
 from relaybuild.ir.expr import Call, Constant, Expr, Function
 from relaybuild.ir.scalar import ComputeCall
 from relaybuild.ir.types import TensorType
 from relaybuild.lower.index import Index, IndexLike
 from relaybuild.lower.layout import Layout
 from relaybuild.lower.loop_ir import Kernel
-from relaybuild.lower.machine import Machine
 from relaybuild.lower.scalar import ScalarBuilder, ScalarExpr
 from relaybuild.lower.templates.body import Body, Operand
 from relaybuild.lower.templates.map import map_kernel
@@ -53,7 +52,7 @@ class Lowered:
     arena: list[Storage] = field(default_factory=list)
 
 
-def lower_function(function: Function, machine: Machine, *, fusion: bool = True) -> Lowered:
+def lower_function(function: Function, setting: Setting, *, fusion: bool = True) -> Lowered:
     """The steps of a legalized first-order dataflow function.
 
     Raises UnsupportedError that lists every operator without a kernel, with the nodes it comes from.
@@ -62,13 +61,13 @@ def lower_function(function: Function, machine: Machine, *, fusion: bool = True)
     anchors = all_anchors()
     _check_supported(values, anchors)
     needs = {
-        id(node): anchors[node.op_name].needs(node, [id(value) in values.weights for value in arguments(node)])
+        id(node): anchors[node.op_name].needs(node, [id(value) in values.weights for value in arguments(node)], setting)
         for node in values.nodes
         if node.op_name in anchors
     }
     groups = fuse(values, {name: anchor.loads for name, anchor in anchors.items()}, enabled=fusion)
     placement = place(values, groups, anchors, needs)
-    lowering = _Lowering(function, values, anchors, needs, placement, machine)
+    lowering = _Lowering(function, values, anchors, needs, placement, setting)
     for group in groups:
         lowering.add_group(group)
     lowering.add_outputs()
@@ -103,13 +102,14 @@ class _Lowering:
         anchors: object,
         needs: dict[int, tuple[Need, ...]],
         placement: Placement,
-        machine: Machine,
+        setting: Setting,
     ) -> None:
         self.values = values
         self.anchors: dict[str, Anchor] = anchors  # type: ignore[assignment]
         self.needs = needs
         self.placement = placement
-        self.machine = machine
+        self.setting = setting
+        self.machine = setting.machine
         self.weights = WeightTable()
         self.steps: list[Step] = []
         self.views: dict[int, View] = {}
@@ -135,6 +135,8 @@ class _Lowering:
         """Where a value lies; a weight gets a slot at its first use."""
         if id(value) in self.views:
             return self.views[id(value)]
+        if id(value) not in self.values.weights:
+            raise InternalError(f"no kernel computes the value of node '{_node_name(value)}'")
         return self.weights.view(value)
 
     def _alias(self, group: Group) -> bool:
@@ -251,7 +253,7 @@ class _Lowering:
         def element(scalars: ScalarBuilder, number: int, index: Sequence[IndexLike]) -> ScalarExpr:
             return rule.element(scalars, arguments(anchor)[number], index)
 
-        site = Site(anchor, body, tuple(operands), element, self.machine)
+        site = Site(anchor, body, tuple(operands), element, self.setting)
         self._finish(group, self.anchors[anchor.op_name].lower(site), reads, view, copies=False)
 
     def _finish(self, group: Group, kernel: Kernel, reads: list[View], view: View, *, copies: bool) -> None:

@@ -113,11 +113,11 @@ class Node:
         return value
 
     def float_attr(self, name: str, default: float | None = None) -> float:
-        """A float attribute, as the float32 it is stored in."""
+        """A float attribute: the shortest decimal whose float32 is the one stored, 1e-05 and not 9.9999997e-06."""
         value = self._attr(name, default)
         if not isinstance(value, float):
             raise self._mistyped(name, "a float")
-        return value
+        return float(str(np.float32(value))) if name in self.attrs else value
 
     def str_attr(self, name: str, default: str | None = None) -> str:
         """A string attribute."""

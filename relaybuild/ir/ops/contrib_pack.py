@@ -142,8 +142,45 @@ def evaluate_matmul(values: Sequence[Array], attrs: PackMatMulAttrs) -> Array:
     return np.ascontiguousarray(padded.reshape(-1, BLOCK, depth).transpose(0, 2, 1))
 
 
+_WINOGRAD = np.array(
+    [
+        [1 / 4, 0, 0],
+        [-1 / 6, -1 / 6, -1 / 6],
+        [-1 / 6, 1 / 6, -1 / 6],
+        [1 / 24, 1 / 12, 1 / 6],
+        [1 / 24, -1 / 12, 1 / 6],
+        [0, 0, 1],
+    ]
+)
+"""The weight transform of F(4x4, 3x3), after Lavin and Gray (2015), for the points 0, 1, -1, 2, -2."""
+
+
+def infer_winograd(types: Sequence[Type], attrs: Attrs) -> Type:
+    """[out block][36][in block][16 in][16 out]."""
+    weight = expect_tensor(types[0], "weight")
+    expect_rank(weight, 4, "weight")
+    outs, ins, rows, columns = weight.static_shape
+    if (rows, columns) != (3, 3):
+        raise TypeMismatch(f"expected a weight of 3 rows and columns, found {weight}")
+    return TensorType((_blocks(outs), 36, _blocks(ins), BLOCK, BLOCK), weight.dtype)
+
+
+def evaluate_winograd(values: Sequence[Array], attrs: Attrs) -> Array:
+    """G w G^T of each pair of channels, in blocks padded with zeros."""
+    weight = values[0]
+    outs, ins = weight.shape[:2]
+    transform = _WINOGRAD.astype(np.float64)
+    padded = np.zeros((_blocks(outs) * BLOCK, _blocks(ins) * BLOCK, 3, 3), weight.dtype)
+    padded[:outs, :ins] = weight
+    kernel = np.kron(transform, transform).astype(weight.dtype)
+    points = padded.reshape(-1, 9) @ kernel.T
+    split = points.reshape(_blocks(outs), BLOCK, _blocks(ins), BLOCK, 36)
+    return np.ascontiguousarray(split.transpose(0, 4, 2, 3, 1))
+
+
 OPS = (
     Op("contrib.pack_conv2d", 1, infer_conv, evaluate_conv, OpKind.OPAQUE, PackConvAttrs, arg_names=("weight",)),
     Op("contrib.pack_depthwise", 1, infer_depthwise, evaluate_depthwise, OpKind.OPAQUE, arg_names=("weight",)),
+    Op("contrib.pack_winograd", 1, infer_winograd, evaluate_winograd, OpKind.OPAQUE, arg_names=("weight",)),
     Op("contrib.pack_matmul", 1, infer_matmul, evaluate_matmul, OpKind.OPAQUE, PackMatMulAttrs, arg_names=("weight",)),
 )

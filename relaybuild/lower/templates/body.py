@@ -10,7 +10,7 @@ from relaybuild.lower.emit import Emitter, c_type, is_vectorizable
 from relaybuild.lower.index import Axis, Index, IndexLike
 from relaybuild.lower.layout import BLOCK, NO_HALO, Layout
 from relaybuild.lower.loop_ir import Builder, Kernel, Parameter, Statement
-from relaybuild.lower.scalar import ScalarBuilder, ScalarExpr
+from relaybuild.lower.scalar import ScalarBuilder, ScalarExpr, walk
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Body:
     """Operands and the expression of one element of the output.
 
     `rule(scalars, index, anchor)` gives the element at the logical `index`; `anchor` is what the template computed for
-    it, of type `anchor_dtype` (None in a map). Loads are made by `scalars.load(k, inputs[k].layout.address(...), dtype)`.
+    it, of type `anchor_dtype` (None in a map). Operand k is read by `scalars.load(k, its layout.address(...), dtype)`.
     """
 
     title: str
@@ -47,9 +47,11 @@ class Body:
         read = [Parameter(name, c_type(operand.dtype), True) for name, operand in zip(self.pointers, self.inputs)]
         return (*read, Parameter("out", c_type(self.output.dtype), False))
 
-    def kernel(self, statements: list[Statement], lanes: int, scratch_bytes: int = 0) -> Kernel:
+    def kernel(
+        self, statements: list[Statement], lanes: int, scratch_bytes: int = 0, includes: tuple[str, ...] = ()
+    ) -> Kernel:
         """The finished kernel."""
-        return Kernel(self.title, self.parameters(), statements, lanes, scratch_bytes)
+        return Kernel(self.title, self.parameters(), statements, lanes, scratch_bytes, includes)
 
 
 def store(
@@ -86,6 +88,25 @@ def vector_body(body: Body, index: Sequence[IndexLike], axis: Axis, *, anchored:
     scalars = ScalarBuilder()
     root = body.rule(scalars, index, scalars.anchor(body.anchor_dtype) if anchored else None)
     return body.output.dtype == "float32" and is_vectorizable(root, axis, scalars)
+
+
+def is_heavy(body: Body) -> bool:
+    """Whether the epilogue is too much code to be repeated for each vector of a register tile."""
+    scalars = ScalarBuilder()
+    index = [Index.of(Axis(f"i{number}")) for number in range(len(body.output.layout.shape))]
+    nodes = list(walk(body.rule(scalars, index, scalars.anchor(body.anchor_dtype))))
+    return len(nodes) > 12 or any(node.op == "unary" and node.data not in _LIGHT for node in nodes)
+
+
+_LIGHT = ("neg", "abs", "not")
+
+
+def spill(builder: Builder, acc: str, dims: tuple[int, int]) -> str:
+    """Copy a register tile to memory, where a loop that is not unrolled can index it; returns the copy's name."""
+    name = builder.declare("rb_v", "tile", dims)
+    with builder.loop("i", dims[0], unroll=True) as i, builder.loop("j", dims[1], unroll=True) as j:
+        builder.assign(f"{name}[{i}][{j}]", f"{acc}[{i}][{j}]")
+    return name
 
 
 def pad_mask(builder: Builder, layout: Layout, block: IndexLike, half: IndexLike, lanes: int) -> str | None:

@@ -6,7 +6,7 @@ per pixel and multiplies it with a row of packed weights. Borders are the input'
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from relaybuild.lower.index import Index, IndexLike
@@ -107,6 +107,17 @@ def _cover(extent: int, step: int) -> list[tuple[int, int]]:
     return [(size, times) for size, times in ((step, whole), (rest, 1)) if size and times]
 
 
+def estimate_cycles(conv: Conv2D, out_blocks: int, machine: Machine) -> float:
+    """Cycles of an image, its weights read from the third-level cache where they do not stay in the second."""
+    halves = BLOCK // machine.lanes
+    cycles = 0.0
+    for phase in conv.phases:
+        steps = conv.span * phase.row_taps.count * phase.column_taps.count
+        cycles += _grid_cycles(choose_tile(conv, phase, out_blocks, machine), phase, out_blocks, steps, halves, machine)
+    weight_bytes = 4.0 * conv.kernel[0] * conv.kernel[1] * conv.span * out_blocks * BLOCK
+    return max(cycles, weight_bytes / machine.l3_bytes_per_cycle)
+
+
 def conv2d_kernel(conv: Conv2D, body: Body, machine: Machine) -> Kernel:
     """The kernel of a convolution with its epilogue."""
     builder = Builder()
@@ -116,48 +127,73 @@ def conv2d_kernel(conv: Conv2D, body: Body, machine: Machine) -> Kernel:
 
 
 def _phase_loops(builder: Builder, conv: Conv2D, phase: Phase, body: Body, machine: Machine) -> None:
+    """Units run chunk by chunk of bands, group by group of channel blocks within a chunk, band by band within a group:
+    a group's weights and a chunk's input stay in the second-level cache."""
     out = body.output.layout
     batch, out_blocks = out.shape[0], out.num_blocks
     tile = choose_tile(conv, phase, out_blocks, machine)
     groups = -(-out_blocks // tile.blocks)
     bands = -(-phase.rows // tile.rows)
-    weight_bytes = 4 * out_blocks * BLOCK * conv.span * conv.kernel[0] * conv.kernel[1]
+    chunk = choose_chunk(conv, phase, tile, groups, bands, machine)
+    chunks = -(-bands // chunk)
     with builder.share(batch * groups * bands) as unit:
-        if weight_bytes <= machine.l2_bytes // 2:
-            image, band, group = unit // (bands * groups), unit // groups % bands, unit % groups
+        image = builder.let_index("image", unit // (bands * groups))
+        rest = unit % (bands * groups)
+        part = builder.let_index("chunk", rest // (chunk * groups))
+        within = rest - part * (chunk * groups)
+        if chunks == 1 or bands % chunk == 0:
+            group, band = within // chunk, within % chunk
         else:
-            image, group, band = unit // (bands * groups), unit // bands % groups, unit % bands
-        image = builder.let_index("image", image)
+            size = builder.let_index("size", _last_smaller(builder, part, chunks, chunk, bands))
+            position = builder.let_index("within", within)
+            group = Index.opaque(f"{position.as_factor()} / {size.as_factor()}")
+            band = Index.opaque(f"{position.as_factor()} % {size.as_factor()}")
         group = builder.let_index("group", group)
-        band = builder.let_index("band", band)
+        band = builder.let_index("band", part * chunk + band)
+
+        def band_of(blocks: int, rows: int) -> None:
+            corner = (image, group * tile.blocks, band * tile.rows)
+            _band(builder, conv, phase, body, machine, Tile(rows, tile.columns, blocks), *corner)
+
         _split(
             builder,
             group,
             out_blocks,
             tile.blocks,
-            lambda blocks: _split(
-                builder,
-                band,
-                phase.rows,
-                tile.rows,
-                lambda rows: _band(
-                    builder,
-                    conv,
-                    phase,
-                    body,
-                    machine,
-                    Tile(rows, tile.columns, blocks),
-                    image,
-                    group * tile.blocks,
-                    band * tile.rows,
-                ),
-            ),
+            lambda blocks: _split(builder, band, phase.rows, tile.rows, lambda rows: band_of(blocks, rows)),
         )
 
 
-def _split(builder: Builder, number: Index, extent: int, step: int, emit: object) -> None:
+def _last_smaller(builder: Builder, part: Index, chunks: int, chunk: int, bands: int) -> Index:
+    last = bands - (chunks - 1) * chunk
+    return Index.opaque(builder.let("ptrdiff_t", "bands", f"{part} < {chunks - 1} ? {chunk} : {last}"))
+
+
+def choose_chunk(conv: Conv2D, phase: Phase, tile: Tile, groups: int, bands: int, machine: Machine) -> int:
+    """Bands in a chunk: the number that moves the fewest bytes into the second-level cache.
+
+    A chunk's input is read once if it fits beside one group's weights, else once a group; all weights are read once if
+    they fit beside a chunk's input, else once a chunk.
+    """
+    taps = conv.kernel[0] * conv.kernel[1]
+    group_weights = 4 * tile.blocks * BLOCK * conv.span * taps
+    row_bytes = 4 * conv.span * phase.columns * phase.column_taps.stride
+    band_bytes = row_bytes * min(phase.row_taps.stride, conv.kernel[0]) * tile.rows
+    border = row_bytes * (conv.kernel[0] - 1)
+    best: tuple[float, int] | None = None
+    for chunk in range(bands, 0, -1):
+        chunks = -(-bands // chunk)
+        data = band_bytes * chunk + border
+        moved = data * chunks * (1 if data + group_weights <= machine.l2_bytes * 0.8 else groups)
+        weights = group_weights * groups
+        moved += weights * (1 if weights + data <= machine.l2_bytes * 0.8 else chunks)
+        if best is None or moved < best[0] * 0.98:
+            best = (moved, chunk)
+    return best[1] if best else bands
+
+
+def _split(builder: Builder, number: Index, extent: int, step: int, emit: Callable[[int], None]) -> None:
     """Emit the code of a whole tile and, where the extent leaves one, of the last, smaller tile."""
-    assert callable(emit)
     rest = extent % step
     if rest == 0:
         emit(step)

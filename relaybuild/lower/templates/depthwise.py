@@ -6,7 +6,7 @@ from relaybuild.lower.index import Index
 from relaybuild.lower.layout import BLOCK
 from relaybuild.lower.loop_ir import Builder, Kernel
 from relaybuild.lower.machine import Machine
-from relaybuild.lower.templates.body import Body, pad_mask, store, zero_halo
+from relaybuild.lower.templates.body import Body, is_heavy, pad_mask, store, zero_halo
 from relaybuild.lower.templates.conv2d import Phase
 
 
@@ -77,5 +77,11 @@ def _tile(
         ]
         address = body.inputs[0].layout.address(source).substitute({lane: 0})
         builder.assign(f"{acc}[{c}]", f"rb_load(p0 + {address}) * {weights}[{kr * columns.count + kc}]", "+=")
-    with builder.loop("c", width, unroll=True) as c:
+    unroll = not is_heavy(body)
+    if not unroll:
+        copied = builder.declare("rb_v", "tile", (width,))
+        with builder.loop("i", width, unroll=True) as i:
+            builder.assign(f"{copied}[{i}]", f"{acc}[{i}]")
+        acc = copied
+    with builder.loop("c", width, unroll=unroll) as c:
         store(builder, body, [image, channel, row, x + c], f"{acc}[{c}]", machine.lanes, lane, mask)

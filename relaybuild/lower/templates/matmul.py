@@ -10,7 +10,7 @@ from relaybuild.lower.index import Index, IndexLike
 from relaybuild.lower.layout import BLOCK
 from relaybuild.lower.loop_ir import Builder, Kernel
 from relaybuild.lower.machine import Machine
-from relaybuild.lower.templates.body import Body, store, vector_body
+from relaybuild.lower.templates.body import Body, is_heavy, spill, store, vector_body
 
 IndexRule: TypeAlias = Callable[[IndexLike, IndexLike, IndexLike], Sequence[IndexLike]]
 
@@ -145,7 +145,8 @@ def _pack_panel(
     batch, _, first_vector = corner
     assert matmul.right is not None
     width = vectors * machine.lanes
-    packed = builder.let("float *", "packed", "(float *)scratch").strip()
+    packed = "packed"
+    builder.evaluate(f"float *const {packed} = scratch")
     layout = body.inputs[1].layout
     with builder.loop("k", matmul.depth) as k, builder.loop("n", width) as n:
         column = first_vector * machine.lanes + n
@@ -202,7 +203,10 @@ def _finish(
     """Store the tile through the epilogue; the last vector of a ragged row lane by lane."""
     batch, row, first_vector = corner
     lanes = machine.lanes
-    with builder.loop("j", vectors, unroll=True) as j, builder.loop("i", height, unroll=True) as i:
+    unroll = not is_heavy(body)
+    if not unroll:
+        acc = spill(builder, acc, (height, vectors))
+    with builder.loop("j", vectors, unroll=unroll) as j, builder.loop("i", height, unroll=unroll) as i:
         lane = builder.axis("lane", lanes)
         column = (first_vector + j) * lanes + Index.of(lane)
         index = matmul.out(batch, row + i, column)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from relaybuild.contrib.host.anchor import Anchor, Buffer, Halo, Need, Packed, Site
+from relaybuild.contrib.host.anchor import Anchor, Buffer, Halo, Need, Packed, Setting, Site
 from relaybuild.errors import UnsupportedError
 from relaybuild.ir.expr import Call
 from relaybuild.ir.ops.contrib_pack import channel_span
@@ -18,7 +18,12 @@ from relaybuild.lower.templates.conv2d import (
     taps_reach,
     transposed_phases,
 )
+from relaybuild.lower.templates.conv2d import (
+    estimate_cycles as direct_cycles,
+)
 from relaybuild.lower.templates.depthwise import depthwise_kernel
+from relaybuild.lower.templates.winograd import Winograd, winograd_kernel
+from relaybuild.lower.templates.winograd import estimate_cycles as winograd_cycles
 
 FEW_CHANNELS = 8
 """Inputs of fewer channels stay row-major: half of a channel block would be zeros."""
@@ -65,17 +70,40 @@ def halo_of(call: Call) -> Halo:
     )
 
 
-def needs(call: Call, is_weight: Sequence[bool]) -> tuple[Need, ...]:
+def needs(call: Call, is_weight: Sequence[bool], setting: Setting) -> tuple[Need, ...]:
     """The data in channel blocks (row-major where it has few channels) with a halo; the weight packed."""
     _check(call, is_weight)
     if is_depthwise(call) and call.op_name == "nn.conv2d":
         return Buffer("blocked", halo_of(call)), Packed("contrib.pack_depthwise")
     channels = call.args[0].tensor_type.static_shape[1]
+    winograd = winograd_of(call, setting)
+    if winograd is not None:
+        return Buffer("blocked", winograd.halo()), Packed("contrib.pack_winograd")
     attrs = {"groups": getattr(call.attrs, "groups", 1)}
     if call.op_name == "nn.conv2d_transpose":
         attrs["kernel_layout"] = "IOHW"
     layout: Buffer = Buffer("any" if channels < FEW_CHANNELS else "blocked", halo_of(call))
     return layout, Packed("contrib.pack_conv2d", attrs)
+
+
+def winograd_of(call: Call, setting: Setting) -> Winograd | None:
+    """The Winograd form of a convolution, where there is one that is faster."""
+    _, _, rows, columns = call.args[1].tensor_type.static_shape
+    attrs = call.attrs
+    plain = getattr(attrs, "strides", None) == (1, 1) and getattr(attrs, "dilation", None) == (1, 1)
+    dense = call.op_name == "nn.conv2d" and getattr(attrs, "groups", 1) == 1
+    if setting.precise or not (plain and dense) or (rows, columns) != (3, 3) or setting.machine.lanes == 1:
+        return None
+    _, channels, height, width = call.args[0].tensor_type.static_shape
+    _, out_channels, out_rows, out_columns = call.tensor_type.static_shape
+    top, left, _, _ = attrs.padding  # type: ignore[union-attr]
+    winograd = Winograd(channels, out_rows, out_columns, (top, left), (height, width))
+    out_blocks = -(-out_channels // BLOCK)
+    conv = Conv2D(phases_of(call), (3, 3), channels)
+    if channels < FEW_CHANNELS or out_channels < BLOCK:
+        return None
+    faster = winograd_cycles(winograd, out_blocks, setting.machine) < direct_cycles(conv, out_blocks, setting.machine)
+    return winograd if faster else None
 
 
 def _check(call: Call, is_weight: Sequence[bool]) -> None:
@@ -97,6 +125,9 @@ def lower(site: Site) -> Kernel:
         return depthwise_kernel(phases[0], site.body, site.machine)
     out_channels = call.tensor_type.static_shape[1]
     in_channels = call.args[0].tensor_type.static_shape[1]
+    winograd = winograd_of(call, site.setting)
+    if winograd is not None:
+        return winograd_kernel(winograd, site.body, site.machine)
     kernel = call.args[1].tensor_type.static_shape[2:]
     groups: int = getattr(call.attrs, "groups", 1)
     span = channel_span(out_channels, in_channels, groups)

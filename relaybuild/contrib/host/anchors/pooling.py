@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from relaybuild.contrib.host.anchor import Anchor, Buffer, Need, Site
+from relaybuild.contrib.host.anchor import Anchor, Buffer, Need, Setting, Site
 from relaybuild.errors import UnsupportedError
 from relaybuild.ir.expr import Call
 from relaybuild.lower.loop_ir import Kernel
 from relaybuild.lower.templates.pool2d import Pool2D, global_pool2d_kernel, pool2d_kernel
 
 
-def needs(call: Call, is_weight: Sequence[bool]) -> tuple[Need, ...]:
+def needs(call: Call, is_weight: Sequence[bool], setting: Setting) -> tuple[Need, ...]:
     """The data in channel blocks; windows are clipped, so no halo."""
     if call.tensor_type.dtype != "float32":
         where = str(call.span) if call.span else None

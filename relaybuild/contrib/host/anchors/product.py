@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from relaybuild.contrib.host.anchor import Anchor, Buffer, Need, Packed, Site
+from relaybuild.contrib.host.anchor import Anchor, Buffer, Need, Packed, Setting, Site
 from relaybuild.errors import UnsupportedError
 from relaybuild.ir.expr import Call
 from relaybuild.lower.index import IndexLike, delinearize
@@ -13,7 +13,7 @@ from relaybuild.lower.loop_ir import Kernel
 from relaybuild.lower.templates.matmul import MatMul, matmul_kernel
 
 
-def needs(call: Call, is_weight: Sequence[bool]) -> tuple[Need, ...]:
+def needs(call: Call, is_weight: Sequence[bool], setting: Setting) -> tuple[Need, ...]:
     """Both sides row-major; a right side known at build time is packed where it is one matrix."""
     if call.tensor_type.dtype != "float32":
         where = str(call.span) if call.span else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from relaybuild.contrib.host.anchor import Anchor, Loaded, Need, Site
+from relaybuild.contrib.host.anchor import Anchor, Loaded, Need, Setting, Site
 from relaybuild.ir.expr import Call
 from relaybuild.ir.ops.reduce import reduced_axes
 from relaybuild.lower.index import IndexLike
@@ -19,7 +19,7 @@ from relaybuild.lower.templates.reduce import (
 )
 
 
-def needs(call: Call, is_weight: Sequence[bool]) -> tuple[Need, ...]:
+def needs(call: Call, is_weight: Sequence[bool], setting: Setting) -> tuple[Need, ...]:
     """The data through whatever computes it."""
     return (Loaded(),)
 
