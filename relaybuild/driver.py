@@ -123,7 +123,8 @@ def compile(
 
     `shapes` gives the shape of inputs by name, `target` a name as for `--target` (default: the level of this machine),
     `threads` the library's default number of threads (default: the processors it finds when it runs). `opt_level` 0
-    disables fusion and all optional passes; `precise` rules out Winograd's convolution and its like. `config` and `cache_dir` select backends and the artifact cache.
+    disables fusion and all optional passes; `precise` rules out Winograd's convolution and its like. `config` and
+    `cache_dir` select backends and the artifact cache.
 
     Raises UserError for what is wrong with model or options, ToolError where the C compiler fails.
     """

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Machine:
-    """Vector lanes (float32), vector registers, bytes of the first and second level cache of one core, and bytes a cycle
-    that one core reads from memory."""
+    """Vector lanes (float32), vector registers, cache sizes of one core, and bytes a cycle it reads from memory."""
 
     lanes: int
     registers: int

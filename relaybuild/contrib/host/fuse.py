@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from relaybuild.contrib.host.values import Values, arguments
 from relaybuild.ir.expr import Call, Expr
@@ -38,6 +39,10 @@ class Group:
         return self.anchor is None and self.root.op_name == "concatenate" and len(self.members) == 1
 
 
+Owners: TypeAlias = dict[int, list[Group]]
+"""The groups that compute a node, by its id."""
+
+
 def fuse(values: Values, anchors: Mapping[str, str], *, enabled: bool = True) -> list[Group]:
     """Groups in topological order of their roots.
 
@@ -45,7 +50,7 @@ def fuse(values: Values, anchors: Mapping[str, str], *, enabled: bool = True) ->
     arguments (`relaybuild.contrib.host.anchor.Anchor.loads`). With `enabled` false every node is a group.
     """
     position = {id(node): number for number, node in enumerate(values.nodes)}
-    owner: dict[int, list[Group]] = {}
+    owner: Owners = {}
     groups: list[Group] = []
     for node in values.nodes:
         if id(node) in owner or node.op_name not in anchors:
@@ -60,9 +65,7 @@ def fuse(values: Values, anchors: Mapping[str, str], *, enabled: bool = True) ->
     return sorted(groups, key=lambda group: position[id(group.root)])
 
 
-def _epilogue(
-    anchor: Call, values: Values, position: Mapping[int, int], owner: Mapping[int, list[Group]]
-) -> list[Call]:
+def _epilogue(anchor: Call, values: Values, position: Mapping[int, int], owner: Owners) -> list[Call]:
     """The anchor and the element-wise nodes it takes, in topological order; the last is the group's root."""
     region = [anchor]
     inside = {id(anchor)}
@@ -145,7 +148,7 @@ def _independent_inputs(
 def _place(
     node: Call,
     values: Values,
-    owner: dict[int, list[Group]],
+    owner: Owners,
     groups: list[Group],
     anchors: Mapping[str, str],
     *,
@@ -167,9 +170,7 @@ def _place(
     owner[id(node)] = [group]
 
 
-def _hosts(
-    node: Call, users: list[Call], owner: Mapping[int, list[Group]], anchors: Mapping[str, str]
-) -> list[Group] | None:
+def _hosts(node: Call, users: list[Call], owner: Owners, anchors: Mapping[str, str]) -> list[Group] | None:
     """The groups in which every user can compute `node` for itself, or None."""
     if node.op_name == "concatenate" or _kind(node) not in (*_POINTWISE, OpKind.INJECTIVE):
         return None

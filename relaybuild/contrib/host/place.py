@@ -158,7 +158,7 @@ def _prefers_blocks(group: Group, values: Values, wish: _Wish, layouts: Mapping[
 def _store(
     group: Group, values: Values, roots: Mapping[int, Group], layouts: Mapping[int, Layout], placement: Placement
 ) -> None:
-    """Give the root storage of its own unless it has a slice of a concatenation; give slices to a concatenation's parts."""
+    """Give the root storage of its own unless it has a slice; give slices to the parts of a concatenation."""
     root = group.root
     if id(root) not in placement.views:
         layout = layouts[id(root)]

@@ -108,14 +108,14 @@ def _cover(extent: int, step: int) -> list[tuple[int, int]]:
 
 
 def estimate_cycles(conv: Conv2D, out_blocks: int, machine: Machine) -> float:
-    """Cycles of an image, its weights read from the third-level cache where they do not stay in the second."""
+    """Cycles of an image, and of reading its weights from memory."""
     halves = BLOCK // machine.lanes
     cycles = 0.0
     for phase in conv.phases:
         steps = conv.span * phase.row_taps.count * phase.column_taps.count
         cycles += _grid_cycles(choose_tile(conv, phase, out_blocks, machine), phase, out_blocks, steps, halves, machine)
     weight_bytes = 4.0 * conv.kernel[0] * conv.kernel[1] * conv.span * out_blocks * BLOCK
-    return max(cycles, weight_bytes / machine.l3_bytes_per_cycle)
+    return cycles + weight_bytes / machine.memory_bytes_per_cycle
 
 
 def conv2d_kernel(conv: Conv2D, body: Body, machine: Machine) -> Kernel:

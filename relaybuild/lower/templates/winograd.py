@@ -85,8 +85,8 @@ def choose_schedule(winograd: Winograd, out_blocks: int, machine: Machine) -> Sc
 
 
 def estimate_cycles(winograd: Winograd, out_blocks: int, machine: Machine) -> float:
-    """Cycles of an image: products, transforms, and the weights, which are streamed from the third-level cache once a
-    block of tiles."""
+    """Cycles of an image: products, transforms, and the weights, which come from memory once, and from beyond the
+    second-level cache once a block of tiles."""
     schedule = choose_schedule(winograd, out_blocks, machine)
     blocks = -(-winograd.tiles // schedule.block)
     halves = BLOCK // machine.lanes
@@ -97,7 +97,8 @@ def estimate_cycles(winograd: Winograd, out_blocks: int, machine: Machine) -> fl
     transforms = winograd.tiles * (250.0 * in_vectors + 200.0 * out_blocks * halves)
     weight_bytes = 4.0 * POINTS * winograd.channels * out_blocks * BLOCK
     passes = blocks if weight_bytes > machine.l2_bytes / 2 else 1
-    return max(products, weight_bytes * passes / machine.l3_bytes_per_cycle) + transforms
+    memory = weight_bytes * (1 + 0.25 * (passes - 1)) / machine.memory_bytes_per_cycle
+    return products + memory + transforms
 
 
 def winograd_kernel(winograd: Winograd, body: Body, machine: Machine) -> Kernel:
@@ -264,9 +265,8 @@ def _transform_outputs(
         mask = pad_mask(builder, out, block, h * lanes if lanes == 1 else h, lanes)
         with builder.loop("t", schedule.block) as t:
             tile = builder.let_index("tile", first_tile + t)
-            with builder.branch(
-                "1" if tile.upper is not None and tile.upper < winograd.tiles else f"{tile} < {winograd.tiles}"
-            ):
+            certain = tile.upper is not None and tile.upper < winograd.tiles
+            with builder.branch("1" if certain else f"{tile} < {winograd.tiles}"):
                 row = builder.let_index("row", tile // winograd.tile_columns * TILE)
                 column = builder.let_index("column", tile % winograd.tile_columns * TILE)
                 m = builder.declare("rb_v", "m", (POINTS,))
