@@ -11,6 +11,7 @@ from typing import NamedTuple
 from relaybuild.errors import UserError
 
 METADATA = "#[metadata]"
+_MAX_DIGITS = 1000
 
 _TOKEN = re.compile(
     r"""
@@ -102,6 +103,8 @@ def tokenize(source: Source) -> tuple[list[Token], int]:
         if kind == "attribute" and text.startswith(METADATA, start):
             pos = start
             break
+        if kind in ("number", "projection") and match.end() - start > _MAX_DIGITS:
+            raise SyntaxFault(f"a number of {match.end() - start} digits, expected at most {_MAX_DIGITS}", start)
         if kind != "space":
             tokens.append(Token(kind, match.group(kind), start))
         pos = match.end()

@@ -399,6 +399,8 @@ class _Parser:
         return self.source.line_of(before.pos) == self.source.line_of(token.pos)
 
     def _projection(self, node: Expr, index: int, token: Token) -> Expr:
+        if node.has_type and not isinstance(node.checked_type, TupleType):
+            raise SyntaxFault(f"field {index} of {node.checked_type}, expected a tuple", token.pos)
         return self._typed(lambda: TupleGetItem(node, index, self._span(token)), token)
 
     def _typed(self, make: Any, token: Token) -> Expr:
@@ -482,10 +484,10 @@ class _Parser:
         def make() -> Expr:
             op = get_op(known)
             try:
-                record = op.make_attrs(attrs)
-            except (TypeError, ValueError) as error:
-                raise UserError(f"attributes of '{known}': {error}") from None
-            return Call(op, args, record, self._span(token))
+                return Call(op, args, op.make_attrs(attrs), self._span(token))
+            except (TypeError, ValueError, ArithmeticError, LookupError) as error:
+                # attributes of a kind that neither the record nor the type relation is written for
+                raise UserError(f"'{known}' does not take these attributes: {error}") from None
 
         return self._typed(make, token)
 

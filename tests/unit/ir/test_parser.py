@@ -77,6 +77,11 @@ class TestErrors:
             ("/* ", "never closed"),
             ("%x %x", "expected ';' or '}'"),
             ('log(%x, "\\q"=1)', "escape"),
+            ("9" * 5000, "a number of 5000 digits"),
+            ("arange(stop=inf)", "'arange' does not take these attributes: cannot convert float infinity to integer"),
+            ("clip(%x, a_min=0.0, a_min=1.0)", "attribute 'a_min' is given twice"),
+            ("(fn () { 1 })(a=1)", "only calls of operators take attributes"),
+            ("Tensor[(2,), float32](1)", "a Tensor[(2,), float32] written with 1 elements"),
         ],
     )
     def test_the_message_and_its_place(self, text: str, message: str) -> None:
