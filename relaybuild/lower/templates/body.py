@@ -21,6 +21,9 @@ class Operand:
     dtype: str = "float32"
 
 
+PREFETCH = 1024
+"""Floats by which weights are fetched ahead: they come from memory, across pages, where the hardware stops."""
+
 Rule: TypeAlias = Callable[[ScalarBuilder, Sequence[IndexLike], "ScalarExpr | None"], ScalarExpr]
 
 

@@ -13,7 +13,7 @@ from relaybuild.lower.index import Index, IndexLike
 from relaybuild.lower.layout import BLOCK
 from relaybuild.lower.loop_ir import Builder, Kernel
 from relaybuild.lower.machine import Machine
-from relaybuild.lower.templates.body import Body, pad_mask, store, zero_halo
+from relaybuild.lower.templates.body import PREFETCH, Body, pad_mask, store, zero_halo
 
 
 @dataclass(frozen=True)
@@ -342,6 +342,8 @@ def _step(
     in_blocks = -(-conv.span // BLOCK)
     kernel_rows, kernel_columns = conv.kernel
     weights = builder.declare("rb_v", "w", (tile.blocks * halves,))
+    weight_bytes = 4 * body.output.layout.num_blocks * BLOCK * conv.span * kernel_rows * kernel_columns
+    from_memory = weight_bytes > machine.l2_bytes // 8
     weight_row = kr * rows.weight_step + rows.first
     weight_column = kc * columns.weight_step + columns.first
     with builder.loop("b", tile.blocks, unroll=True) as b, builder.loop("h", halves, unroll=True) as h:
@@ -349,6 +351,8 @@ def _step(
         address = (address * kernel_rows + weight_row) * kernel_columns + weight_column
         address = address * (BLOCK * BLOCK) + ic * BLOCK + h * lanes
         builder.assign(f"{weights}[{b * halves + h}]", f"rb_load(p1 + {address})")
+        if from_memory:
+            builder.evaluate(f"RB_PREFETCH(p1 + {address + PREFETCH})")
     first_channel = (first_block * BLOCK) // conv.span_group * conv.span_step
     data = body.inputs[0].layout
     with builder.loop("r", tile.rows, unroll=True) as r, builder.loop("c", tile.columns, unroll=True) as c:

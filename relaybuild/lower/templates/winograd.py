@@ -12,7 +12,7 @@ from relaybuild.lower.index import Index
 from relaybuild.lower.layout import BLOCK
 from relaybuild.lower.loop_ir import Builder, Kernel
 from relaybuild.lower.machine import Machine
-from relaybuild.lower.templates.body import Body, is_heavy, pad_mask, store, zero_halo
+from relaybuild.lower.templates.body import PREFETCH, Body, is_heavy, pad_mask, store, zero_halo
 
 TILE = 4
 POINTS = 36
@@ -228,6 +228,7 @@ def _products(
                 address = ((first_block + b) * POINTS + k) * (in_blocks * BLOCK * BLOCK)
                 address = address + ib * (BLOCK * BLOCK) + ic * BLOCK + h * lanes
                 builder.assign(f"{weights}[{b * halves + h}]", f"rb_load(p1 + {address})")
+                builder.evaluate(f"RB_PREFETCH(p1 + {address + PREFETCH})")
             with builder.loop("i", schedule.rows, unroll=True) as i:
                 address = ((k * in_blocks + ib) * schedule.block + t + i) * BLOCK + ic
                 value = builder.let("float", "a", f"transformed[{address}]")

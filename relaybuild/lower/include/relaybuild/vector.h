@@ -15,6 +15,12 @@
 #define RB_INLINE static inline
 #endif
 
+#if defined(__GNUC__)
+#define RB_PREFETCH(address) __builtin_prefetch(address)
+#else
+#define RB_PREFETCH(address) ((void)(address))
+#endif
+
 #if RB_LANES > 1
 
 typedef float rb_v __attribute__((vector_size(4 * RB_LANES)));
