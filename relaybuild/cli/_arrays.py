@@ -107,6 +107,7 @@ def _load(path: Path) -> Array:
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
         raise UserError(f"is not an array that numpy.save has written: {error}", where=str(path)) from error
     if not isinstance(loaded, np.ndarray):
+        loaded.close()
         raise UserError("holds several arrays, expected one, as numpy.save writes it", where=str(path))
     return loaded
 

@@ -77,7 +77,7 @@ def threads_option(command: F) -> F:
 
 
 def compiler_options(command: F) -> F:
-    """Add what decides the code that is made: `target`, `opt_level`, `cc`, `jobs`."""
+    """Add what decides the code that is made: `target`, `opt_level`, `cc`, `jobs`, `precise`."""
     options = (
         click.option("--target", metavar="NAME", help="x86-64-v2, x86-64-v3, x86-64-v4, native, aarch64, c; +FEATURE."),
         click.option(
@@ -85,6 +85,7 @@ def compiler_options(command: F) -> F:
         ),
         click.option("--cc", metavar="COMMAND", help="C compiler; else CC of the environment, else the one found."),
         click.option("--jobs", "-j", type=click.IntRange(min=1), metavar="N", help="Compiler processes at a time."),
+        click.option("--precise", is_flag=True, help="Rule out what rounds more, such as Winograd's convolution."),
     )
     for option in reversed(options):
         command = option(command)

@@ -112,9 +112,9 @@ def _chosen_peers(text: str) -> list[_peers.Peer]:
 def _library_of(file: Path, is_library: bool, threads: int | None, compiler: Mapping[str, Any]) -> Iterator[Path]:
     """The library to measure: `file` itself, or what it is compiled to, which is there until the block ends."""
     if is_library:
-        given = [name for name, value in compiler.items() if value and name != "opt_level"]
+        given = sorted(name for name, value in compiler.items() if value and name != "opt_level")
         if given:
-            flags = ", ".join(f"--{name.rstrip('s') if name == 'shapes' else name.replace('_', '-')}" for name in given)
+            flags = ", ".join("--shape" if name == "shapes" else f"--{name}" for name in given)
             raise UserError(f"'{file}' is compiled already: {flags} can only be given with an ONNX file")
         yield file
         return

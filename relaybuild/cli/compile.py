@@ -36,6 +36,7 @@ def command(
     opt_level: int,
     cc: str | None,
     jobs: int | None,
+    precise: bool,
     emit: Sequence[str],
     summary: Path | None,
     save_temps: Path | None,
@@ -57,6 +58,7 @@ def command(
             cc=cc,
             jobs=jobs,
             save_temps=save_temps,
+            precise=precise,
             on_event=report,
         )
         artifact.export_library(output)

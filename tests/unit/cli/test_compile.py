@@ -1,0 +1,183 @@
+"""`relaybuild compile`: what reaches the compiler, what is written, and what is refused before time is spent."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.conftest import Invoke
+from relaybuild import driver
+from relaybuild.driver import Event
+from relaybuild.errors import ToolError
+
+SUMMARY_KEYS = "artifact size seconds executed cached misses kernels arena_bytes weight_bytes".split()
+
+
+class FakeArtifact:
+    header = "/* header */\n"
+
+    def __init__(self) -> None:
+        self.summary: dict[str, Any] = {"size": 0}
+
+    def export_library(self, path: Path) -> None:
+        path.write_bytes(bytes(1_234_567))
+        self.summary.update(artifact=str(path), size=1_234_567)
+
+
+class FakeDriver:
+    """Records how it is called."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Path, dict[str, Any]]] = []
+
+    def compile(self, model: Path, *, on_event: Callable[[Event], None], **options: Any) -> FakeArtifact:
+        self.calls.append((model, options))
+        on_event(Event("import"))
+        on_event(Event("import", seconds=0.5))
+        return FakeArtifact()
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
+    fake = FakeDriver()
+    monkeypatch.setattr(driver, "compile", fake.compile)
+    return fake
+
+
+def test_options_reach_the_compiler(invoke: Invoke, fake: FakeDriver, tmp_path: Path) -> None:
+    arguments = ["--shape", "x=1,2", "--shape", "y=3", "--target", "x86-64-v3", "--threads", "2", "--opt-level", "1"]
+    rest = ["--precise", "--cc", "clang -v", "--jobs", "4", "--save-temps", str(tmp_path / "a" / "temps")]
+    result = invoke("compile", "m.onnx", "-o", tmp_path / "my-model.v2.so", *arguments, *rest)
+    assert result.exit_code == 0, result.stderr
+    (call,) = fake.calls
+    assert call == (
+        Path("m.onnx"),
+        {
+            "shapes": {"x": (1, 2), "y": (3,)},
+            "target": "x86-64-v3",
+            "threads": 2,
+            "opt_level": 1,
+            "name": "my_model_v2",
+            "cc": "clang -v",
+            "jobs": 4,
+            "save_temps": tmp_path / "a" / "temps",
+            "precise": True,
+        },
+    )
+    assert (tmp_path / "a" / "temps").is_dir()
+
+
+def test_defaults(invoke: Invoke, fake: FakeDriver, tmp_path: Path) -> None:
+    invoke("compile", "m.onnx", "-o", tmp_path / "m.so")
+    ((_, options),) = fake.calls
+    given = {name: value for name, value in options.items() if value is not None}
+    assert given == {"opt_level": 3, "name": "m", "precise": False}
+
+
+def test_the_last_line_is_the_only_one_on_stdout(invoke: Invoke, fake: FakeDriver, tmp_path: Path) -> None:
+    result = invoke("compile", "m.onnx", "-o", tmp_path / "m.so")
+    assert result.stdout == f"{tmp_path}/m.so  1.2 MB  0.0 s\n"
+    assert result.stderr == "import: 0.50 s\n"
+
+
+def test_header_and_summary(invoke: Invoke, fake: FakeDriver, tmp_path: Path) -> None:
+    output, summary = tmp_path / "m.so", tmp_path / "summary.json"
+    result = invoke("compile", "m.onnx", "-o", output, "--emit", "header", "--summary", summary)
+    assert result.exit_code == 0
+    assert (tmp_path / "m.h").read_text() == "/* header */\n"
+    assert json.loads(summary.read_text()) == {"artifact": str(output), "size": 1_234_567}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-o", "none/m.so"], "cannot write 'none/m.so': its folder does not exist"),
+        (["-o", "folder"], "cannot write 'folder': "),
+        (["-o", "m.so", "--summary", "none/s.json"], "cannot write 'none/s.json': its folder does not exist"),
+        (["-o", "m.onnx"], "'m.onnx' is both the model and an output"),
+        (["-o", "m.so", "--summary", "m.so"], "'m.so' is both an output and an output"),
+        (["-o", "m.h", "--emit", "header"], "'m.h' is both an output and an output"),
+        (["-o", "m.so", "--save-temps", "m.onnx"], "cannot write 'm.onnx': "),
+    ],
+)
+def test_outputs_are_checked_first(
+    invoke: Invoke,
+    fake: FakeDriver,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "m.onnx").touch()
+    result = invoke("compile", "m.onnx", *arguments)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"error: {message}")
+    assert fake.calls == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "m.onnx"]
+
+
+def test_a_failure_leaves_nothing(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_arguments: object, **_options: object) -> None:
+        raise ToolError("no", command=["cc"], returncode=1)
+
+    monkeypatch.setattr(driver, "compile", fail)
+    (tmp_path / "m.so").write_bytes(b"before")
+    result = invoke("compile", "m.onnx", "-o", tmp_path / "m.so", "--emit", "header", "--summary", tmp_path / "s.json")
+    assert result.exit_code == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["m.so"]
+    assert (tmp_path / "m.so").read_bytes() == b"before"
+
+
+def test_a_real_model(
+    spawn: Callable[..., subprocess.CompletedProcess[str]], digits_model: Path, tmp_path: Path
+) -> None:
+    output, summary = tmp_path / "digits.so", tmp_path / "s.json"
+    done = spawn("compile", digits_model, "-o", output, "--emit", "header", "--summary", summary)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{output}  ")
+    stages = [line.partition(":")[0] for line in done.stderr.splitlines()]
+    assert stages == ["import", "pass", "partition", "codegen", "object", "link"]
+    facts = json.loads(summary.read_text())
+    assert sorted(facts) == sorted(SUMMARY_KEYS)
+    assert list(facts["seconds"]) == list(facts["executed"]) == list(facts["cached"]) == stages
+    assert facts["size"] == output.stat().st_size
+    assert facts["executed"]["link"] == 1
+    assert facts["kernels"]
+    assert "RbStatus digits_run(" in (tmp_path / "digits.h").read_text()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["digits.h", "digits.so", "s.json"]
+
+
+def test_files_that_are_no_models(invoke: Invoke, tmp_path: Path, digits_model: Path) -> None:
+    text, cut = tmp_path / "text.onnx", tmp_path / "cut.onnx"
+    text.write_text("not a model")
+    cut.write_bytes(digits_model.read_bytes()[:-1000])
+    for path in (text, cut, tmp_path / "none.onnx"):
+        result = invoke("compile", path, "-o", tmp_path / "m.so")
+        assert result.exit_code == 1
+        assert str(path) in result.stderr or path.name in result.stderr
+        assert "Traceback" not in result.stderr
+        assert not (tmp_path / "m.so").exists()
+
+
+@pytest.mark.parametrize("shape", ["imag=1,1,8,8", "image=1,8,8", "image=2,1,8,8"])
+def test_shapes_that_do_not_fit(invoke: Invoke, digits_model: Path, tmp_path: Path, shape: str) -> None:
+    result = invoke("compile", digits_model, "-o", tmp_path / "m.so", "--shape", shape)
+    assert result.exit_code == 1
+    assert "'image'" in result.stderr
+
+
+def test_a_compiler_that_fails(invoke: Invoke, digits_model: Path, tmp_path: Path) -> None:
+    result = invoke("compile", digits_model, "-o", tmp_path / "m.so", "--cc", "/bin/false")
+    assert result.exit_code == 2
+    assert "command: /bin/false " in result.stderr
+    missing = invoke("compile", digits_model, "-o", tmp_path / "m.so", "--cc", "no-such-compiler")
+    assert missing.exit_code == 1
+    assert "'no-such-compiler'" in missing.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,44 @@
+"""`relaybuild inspect` on a real library."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from cli.conftest import Invoke
+from relaybuild.runtime import load_module
+
+
+def test_facts_are_the_librarys(invoke: Invoke, digits_library: Path) -> None:
+    module = load_module(digits_library)
+    facts = json.loads(invoke("inspect", digits_library, "--json").stdout)
+    assert facts["inputs"] == [{"name": "image", "dtype": "float32", "shape": [1, 1, 8, 8]}]
+    assert facts["outputs"] == [{"name": "scores", "dtype": "float32", "shape": [1, 10]}]
+    assert facts["target"] == module.target
+    assert facts["size"] == digits_library.stat().st_size
+    assert (facts["arena_bytes"], facts["weight_bytes"]) == (module.arena_bytes, module.weight_bytes)
+    assert facts["kernels"] == module.metadata["kernels"]
+    assert facts["provenance"]["source"]["format"] == "onnx"
+
+
+def test_text(invoke: Invoke, digits_library: Path) -> None:
+    result = invoke("inspect", digits_library)
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith(f"{digits_library}: model 'digits', ")
+    assert lines[lines.index("inputs:") + 1] == "  image: float32 (1, 1, 8, 8)"
+    assert lines[lines.index("outputs:") + 1] == "  scores: float32 (1, 10)"
+    kernels = load_module(digits_library).metadata["kernels"]
+    copies = sum(kernel["copies"] for kernel in kernels)
+    start = lines.index(f"kernels: {len(kernels)}, of which {copies} only copy")
+    end = lines.index("provenance:")
+    assert [line.split()[0] for line in lines[start + 2 : end]] == [kernel["symbol"] for kernel in kernels]
+    assert any(line.startswith("  source.opset: ") for line in lines[end:])
+
+
+def test_files_that_are_no_libraries(invoke: Invoke, tmp_path: Path, digits_model: Path) -> None:
+    for path in (tmp_path / "none.so", tmp_path, digits_model):
+        result = invoke("inspect", path)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert result.stderr.startswith("error: ")
+        assert str(path) in result.stderr
