@@ -24,7 +24,7 @@ import pytest
 from relaybuild.ir.interpreter import interpret
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.parser import parse
-from relaybuild.ir.printer import print_module
+from relaybuild.ir.printer import functions_text
 from relaybuild.ir.types import TensorType
 from relaybuild.ir.verifier import verify_module
 from relaybuild.passes.infra import PassContext, builtin_passes, get_pass
@@ -76,7 +76,7 @@ def test_case(case: Case) -> None:
         for match in PASS.finditer(" ".join(case.directives["RUN"])):
             after = get_pass(match["name"], **_options(match["options"]))(after)
     verify_module(after)
-    found = _shown(after, show_types="// TYPES\n" in case.text)
+    found = functions_text(after, show_types="// TYPES\n" in case.text).strip()
     if UPDATE:
         _rewrite(case, found)
     else:
@@ -108,11 +108,6 @@ def _array(random: np.random.Generator, dtype: str, shape: str = "") -> np.ndarr
 def _options(text: str | None) -> dict[str, object]:
     pairs = [item.split("=", 1) for item in (text or "").split(",") if item.strip()]
     return {name.strip(): ast.literal_eval(value.strip()) for name, value in pairs}
-
-
-def _shown(mod: IRModule, show_types: bool) -> str:
-    text = print_module(mod, "slot", show_types)
-    return text.split("\n", 1)[1].split("#[metadata]")[0].strip()
 
 
 def _rewrite(case: Case, found: str) -> None:

@@ -72,6 +72,12 @@ class IRModule:
         )
         return self if same else IRModule(functions, self.attrs)
 
+    def __str__(self) -> str:
+        """The functions as text, without version line and metadata."""
+        from relaybuild.ir.printer import functions_text
+
+        return functions_text(self)
+
     def astext(self) -> str:
         """The module in the text format, which `relaybuild.parse` reads back."""
         from relaybuild.ir.printer import print_module

@@ -42,11 +42,14 @@ def print_module(mod: IRModule, weights: WeightForm = "data", show_types: bool =
     "digest" (dtype, shape, SHA-256) or "slot" (dtype and shape); the latter two are read back only together with the
     arrays. `show_types` adds the type of every call as a comment.
     """
-    slots = weight_slots(mod)
-    table = {id(weight): index for index, weight in enumerate(slots)}
+    return f"{VERSION}\n{functions_text(mod, show_types)}{_metadata(weight_slots(mod), weights)}"
+
+
+def functions_text(mod: IRModule, show_types: bool = False) -> str:
+    """The functions of a module, and its attributes, as people want to see them: no version line, no metadata."""
+    table = {id(weight): index for index, weight in enumerate(weight_slots(mod))}
     attrs = [f"#[attrs({', '.join(_attr_items(mod.attrs))})]\n"] if mod.attrs else []
-    defs = [_print_def(name, function, table, show_types) for name, function in mod.functions.items()]
-    return f"{VERSION}\n{''.join(attrs)}{''.join(defs)}{_metadata(slots, weights)}"
+    return "".join([*attrs, *(_print_def(name, each, table, show_types) for name, each in mod.functions.items())])
 
 
 def print_expr(expr: Expr, weights: WeightForm = "data", show_types: bool = False) -> str:

@@ -46,6 +46,11 @@ class TestPrint:
         assert "subtract(%x1, %x)" in print_module(mod)
         round_trip(mod)
 
+    def test_a_module_as_a_string_has_neither_version_nor_metadata(self) -> None:
+        mod = IRModule({"main": Function([], const(np.ones(2, "float32")))}, {"a": 1})
+        assert str(mod) == "#[attrs(a=1)]\ndef @main() {\n  meta[relay.Constant][0]\n}\n"
+        assert mod.astext() == print_module(mod)
+
     def test_types_as_comments(self) -> None:
         x = var("x", (3,))
         text = print_module(IRModule.from_expr(Function([x], call_op("log", [x]))), show_types=True)
