@@ -4,7 +4,8 @@
     (conv(x, w) + b) * s  ->  conv(x, w * s) + b * s
 
 for conv2d, conv2d_transpose, dense and matmul, where w, b and s depend on constants alone and nothing else uses what
-stands between. The products over weights stay expressions: they are evaluated with the weights, not here.
+stands between. The products over weights stay expressions: they are evaluated with the weights, not here. Where the
+context says `relaybuild.precise`, scales stay where they are.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from relaybuild.ir.module import IRModule
 from relaybuild.ir.op import call_op
 from relaybuild.ir.visitor import post_order, use_counts
 from relaybuild.passes._exprs import ConstantExprs, is_call, tensor_type
-from relaybuild.passes.infra import FunctionPass, PassContext, PassInfo, Sequential
+from relaybuild.passes.infra import PRECISE, FunctionPass, PassContext, PassInfo, Sequential
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,8 @@ class BackwardFoldScaleAxis(FunctionPass):
     info: ClassVar[PassInfo] = PassInfo("BackwardFoldScaleAxis", 3)
 
     def transform_function(self, func: Function, mod: IRModule, ctx: PassContext) -> Function:
+        if ctx.get_config(PRECISE.name):
+            return func
         folding = _Folding(use_counts(func), ConstantExprs())
         done: dict[int, Expr] = {}
         for node in post_order(func):

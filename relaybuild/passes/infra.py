@@ -480,3 +480,7 @@ def _checked_config(name: str, value: object) -> object:
 
 _user_passes: dict[str, Callable[[], Pass]] = {}
 _stack = _Stack()
+
+PRECISE = register_config_key(
+    "relaybuild.precise", bool, False, "keep the order of floating-point operations: no scale or sum is moved"
+)

@@ -7,7 +7,8 @@
     (x + c) + d, (x * c) * d         ->  x + (c + d), x * (c * d)    where c and d depend on constants alone
     (x, y).0                         ->  x
 
-`x + 0` of a floating-point -0.0 is taken for x.
+`x + 0` of a floating-point -0.0 is taken for x. Constants of floating-point sums and products are not gathered where
+the context says `relaybuild.precise`.
 """
 
 from __future__ import annotations
@@ -23,9 +24,18 @@ from relaybuild.ir.op import call_op
 from relaybuild.ir.types import TensorType
 from relaybuild.ir.visitor import rewrite
 from relaybuild.passes._exprs import ConstantExprs, is_call, tensor_type
-from relaybuild.passes.infra import FunctionPass, PassContext, PassInfo
+from relaybuild.passes.infra import PRECISE, FunctionPass, PassContext, PassInfo
 
-_Rule: TypeAlias = Callable[[Call, ConstantExprs], Expr]
+
+@dataclass(frozen=True)
+class _Facts:
+    """What rules may ask: which expressions depend on constants alone, and whether rounding must stay as written."""
+
+    constants: ConstantExprs
+    precise: bool
+
+
+_Rule: TypeAlias = Callable[[Call, _Facts], Expr]
 """A node of one operator to what replaces it: the node itself where the rule does not apply."""
 
 
@@ -36,46 +46,46 @@ class SimplifyExpr(FunctionPass):
     info: ClassVar[PassInfo] = PassInfo("SimplifyExpr", 0)
 
     def transform_function(self, func: Function, mod: IRModule, ctx: PassContext) -> Function:
-        constants = ConstantExprs()
-        result = rewrite(func, lambda node: _simplified(node, constants))
+        facts = _Facts(ConstantExprs(), bool(ctx.get_config(PRECISE.name)))
+        result = rewrite(func, lambda node: _simplified(node, facts))
         assert isinstance(result, Function)
         return result
 
 
-def _simplified(node: Expr, constants: ConstantExprs) -> Expr:
+def _simplified(node: Expr, facts: _Facts) -> Expr:
     if isinstance(node, TupleGetItem) and isinstance(node.tuple_value, Tuple):
         return node.tuple_value.fields[node.index]
     while isinstance(node, Call):
-        simpler = _apply_rules(node, constants)
+        simpler = _apply_rules(node, facts)
         if simpler is node:
             break
         node = simpler
     return node
 
 
-def _apply_rules(node: Call, constants: ConstantExprs) -> Expr:
+def _apply_rules(node: Call, facts: _Facts) -> Expr:
     if not node.has_type or not all(arg.has_type for arg in node.args):
         return node
     for rule in _RULES.get(node.op_name, ()):
-        simpler = rule(node, constants)
+        simpler = rule(node, facts)
         if simpler is not node:
             return simpler
     return node
 
 
-def _unchanged(node: Call, constants: ConstantExprs) -> Expr:
+def _unchanged(node: Call, facts: _Facts) -> Expr:
     """For operators that are the identity whenever they keep the type."""
     return node.args[0] if node.args[0].checked_type == node.checked_type and _is_static(node) else node
 
 
-def _reshape_of_reshape(node: Call, constants: ConstantExprs) -> Expr:
+def _reshape_of_reshape(node: Call, facts: _Facts) -> Expr:
     inner, kind = node.args[0], tensor_type(node)
     if not is_call(inner, "reshape") or kind is None or not kind.is_static:
         return node
     return call_op("reshape", [inner.args[0]], node.span, newshape=kind.static_shape)
 
 
-def _transpose(node: Call, constants: ConstantExprs) -> Expr:
+def _transpose(node: Call, facts: _Facts) -> Expr:
     axes, inner = _axes(node), node.args[0]
     if axes == tuple(range(len(axes))):
         return inner
@@ -90,12 +100,12 @@ def _axes(node: Call) -> tuple[int, ...]:
     return tuple(axis % rank for axis in attrs.axes) if attrs.axes else tuple(reversed(range(rank)))
 
 
-def _whole_slice(node: Call, constants: ConstantExprs) -> Expr:
+def _whole_slice(node: Call, facts: _Facts) -> Expr:
     forward = all(stride > 0 for stride in _attrs(node).strides or ())
-    return _unchanged(node, constants) if forward else node
+    return _unchanged(node, facts) if forward else node
 
 
-def _clip_of_clip(node: Call, constants: ConstantExprs) -> Expr:
+def _clip_of_clip(node: Call, facts: _Facts) -> Expr:
     inner = node.args[0]
     if not is_call(inner, "clip"):
         return node
@@ -111,7 +121,7 @@ def _clipped(value: float, clip: Call) -> float:
 
 
 def _neutral(value: int, both_sides: bool) -> _Rule:
-    def rule(node: Call, constants: ConstantExprs) -> Expr:
+    def rule(node: Call, facts: _Facts) -> Expr:
         sides = (node.args, node.args[::-1]) if both_sides else (node.args,)
         for kept, other in sides:
             if _is_filled_with(other, value) and kept.checked_type == node.checked_type:
@@ -125,17 +135,18 @@ def _is_filled_with(node: Expr, value: int) -> bool:
     return isinstance(node, Constant) and not node.is_weight and node.data.size == 1 and bool(node.data.item() == value)
 
 
-def _gather_constants(node: Call, constants: ConstantExprs) -> Expr:
+def _gather_constants(node: Call, facts: _Facts) -> Expr:
     """(x + c) + d to x + (c + d), unless the sum of the constants is larger than both.
 
     Not in float16, whose range a product of two constants leaves too easily.
     """
-    if node.tensor_type.dtype == "float16":
+    dtype = node.tensor_type.dtype
+    if dtype == "float16" or (facts.precise and dtype.startswith("float")):
         return node
-    inner, outer_constant = _split_constant(node, constants)
+    inner, outer_constant = _split_constant(node, facts)
     if outer_constant is None or not (isinstance(inner, Call) and inner.op is node.op):
         return node
-    data, inner_constant = _split_constant(inner, constants)
+    data, inner_constant = _split_constant(inner, facts)
     if inner_constant is None:
         return node
     gathered = call_op(node.op_name, [inner_constant, outer_constant], node.span)
@@ -143,9 +154,9 @@ def _gather_constants(node: Call, constants: ConstantExprs) -> Expr:
     return call_op(node.op_name, [data, gathered], node.span) if _size(gathered) <= max(sizes) else node
 
 
-def _split_constant(node: Call, constants: ConstantExprs) -> tuple[Expr, Expr | None]:
+def _split_constant(node: Call, facts: _Facts) -> tuple[Expr, Expr | None]:
     """(the operand that depends on data, the one that does not); None where both or neither do."""
-    left, right = (constants.holds(arg) for arg in node.args)
+    left, right = (facts.constants.holds(arg) for arg in node.args)
     if left == right:
         return node, None
     return (node.args[1], node.args[0]) if left else (node.args[0], node.args[1])

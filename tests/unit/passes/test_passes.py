@@ -105,3 +105,20 @@ def test_long_chains_pass_through() -> None:
         v = Var("v", TensorType((3,)))
         body = Let(v, body, v)
     assert len(list(post_order(optimized(IRModule.from_expr(Function([x], body)))["main"]))) > 5_000
+
+
+def test_precise_keeps_the_order_of_operations() -> None:
+    text = """
+    def @main(%x: Tensor[(2, 3), float32], %n: int32) {
+      %0 = nn.dense(%x, meta[relay.Constant][0]) * 0.5f;
+      (%0 + 1f + 2f, %n + 1 + 2)
+    }
+    #[metadata] {"relay.Constant": [{"dtype": "float32", "shape": [4, 3]}]}
+    """
+    mod = parse(text, weights=[np.ones((4, 3), "float32")])
+    with PassContext(opt_level=3, config={"relaybuild.precise": True}):
+        after = str(default_pipeline()(mod))
+    assert "nn.dense(%x, meta[relay.Constant][0]);" in after
+    assert "3f" not in after
+    assert "add(%n, 3)" in after
+    assert "3f" in str(optimized(mod))
