@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import importlib
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -154,3 +155,15 @@ def test_as_a_module(spawn: Callable[..., subprocess.CompletedProcess[str]], tmp
     done = spawn("inspect", tmp_path / "none.so")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"error: {tmp_path}/none.so: there is no such file, expected a model library\n"
+
+
+def test_interrupt_of_a_build(digits_model: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "relaybuild", "compile", str(digits_model), "-o", str(tmp_path / "m.so")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stderr is not None
+        while not process.stderr.readline().startswith("codegen:"):
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read()
+    assert (process.returncode, rest.strip()) == (130, "error: interrupted")
+    assert list(tmp_path.iterdir()) == []
