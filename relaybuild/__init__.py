@@ -1,0 +1,37 @@
+"""The public names of relaybuild, each imported when it is first used."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from relaybuild.driver import Artifact, compile
+    from relaybuild.ir.interpreter import interpret
+    from relaybuild.ir.module import IRModule
+    from relaybuild.ir.parser import parse
+    from relaybuild.runtime.module import Module, load_module
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Artifact": "relaybuild.driver",
+    "compile": "relaybuild.driver",
+    "interpret": "relaybuild.ir.interpreter",
+    "IRModule": "relaybuild.ir.module",
+    "parse": "relaybuild.ir.parser",
+    "Module": "relaybuild.runtime.module",
+    "load_module": "relaybuild.runtime.module",
+}
+
+__all__ = ["Artifact", "IRModule", "Module", "__version__", "compile", "interpret", "load_module", "parse"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'relaybuild' has no attribute '{name}'")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -135,7 +135,7 @@ def compile(
     with clock.stage("import"):
         source = _read(model, shapes)
     with clock.stage("pass"):
-        module = _optimize(source.module, opt_level)
+        module = _optimize(source.module, opt_level, precise)
     with clock.stage("partition"):
         main = module["main"]
     title = name or _default_name(model)
@@ -215,8 +215,8 @@ def _names(function: Function, attr: str, default: list[str]) -> tuple[str, ...]
     return tuple(names)
 
 
-def _optimize(module: IRModule, opt_level: int) -> IRModule:
-    with PassContext(opt_level=opt_level):
+def _optimize(module: IRModule, opt_level: int, precise: bool) -> IRModule:
+    with PassContext(opt_level=opt_level, config={"relaybuild.precise": precise}):
         return default_pipeline(opt_level)(module)
 
 

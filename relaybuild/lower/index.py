@@ -361,6 +361,6 @@ def delinearize(position: IndexLike, extents: Iterable[int]) -> list[Index]:
     rest = Index.of(position)
     indices: list[Index] = []
     for extent in reversed(list(extents)):
-        indices.append(rest % extent if extent != 1 else Index.of(0))
-        rest = rest // extent if extent != 1 else rest
+        indices.append(rest % extent if extent > 1 else Index.of(0))
+        rest = rest // extent if extent > 1 else rest
     return indices[::-1]

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
-from relaybuild.ir.expr import Call, Expr, Function, const
+from relaybuild.contrib.host.place import slice_starts
+from relaybuild.ir.expr import Call, Expr, Function, Tuple, const
 from relaybuild.ir.op import call_op
 from relaybuild.ir.ops.reduce import reduced_axes
 from relaybuild.ir.visitor import rewrite
@@ -134,6 +135,51 @@ def _adaptive_pool(call: Call) -> Expr:
     return _op(call, "nn.avg_pool2d", call.args[0], pool_size=size, strides=size)
 
 
+def _concatenate(call: Call) -> Expr:
+    """Neighbouring slices of one value are one slice, or the value itself: then it can be written in place."""
+    parts = list(call.args[0].fields) if isinstance(call.args[0], Tuple) else []
+    if not parts:
+        return call
+    axis = _attrs(call).axis % call.tensor_type.rank
+    joined: list[Expr] = []
+    for part in parts:
+        both = _join(call, joined[-1], part, axis) if joined else None
+        if both is None:
+            joined.append(part)
+        else:
+            joined[-1] = both
+    if len(joined) == len(parts):
+        return call
+    return joined[0] if len(joined) == 1 else _op(call, "concatenate", Tuple(joined), axis=axis)
+
+
+def _join(call: Call, left: Expr, right: Expr, axis: int) -> Expr | None:
+    """One slice for two that adjoin along `axis` and agree elsewhere; None where they do not."""
+    first, second = _slice_of(left), _slice_of(right)
+    if first is None or second is None or first[0] is not second[0]:
+        return None
+    source, begin, end = first
+    _, next_begin, next_end = second
+    others = [d for d in range(len(begin)) if d != axis]
+    if end[axis] != next_begin[axis] or any((begin[d], end[d]) != (next_begin[d], next_end[d]) for d in others):
+        return None
+    end = [*end[:axis], next_end[axis], *end[axis + 1 :]]
+    if not any(begin) and tuple(end) == source.tensor_type.static_shape:
+        return source
+    return _op(call, "strided_slice", source, begin=begin, end=end, axes=range(len(begin)))
+
+
+def _slice_of(expr: Expr) -> tuple[Expr, list[int], list[int]] | None:
+    """(source, first position, position past the last) of a slice of step 1."""
+    if not isinstance(expr, Call) or expr.op_name != "strided_slice":
+        return None
+    begins, steps = slice_starts(expr)
+    if any(step != 1 for step in steps):
+        return None
+    ends = [begin + extent for begin, extent in zip(begins, expr.tensor_type.static_shape)]
+    return expr.args[0], begins, ends
+
+
 def _identity(call: Call) -> Expr:
     return call.args[0]
 
@@ -145,6 +191,7 @@ _RULES: dict[str, Rule] = {
     "nn.instance_norm": _instance_norm,
     "nn.group_norm": _group_norm,
     "nn.adaptive_avg_pool2d": _adaptive_pool,
+    "concatenate": _concatenate,
     "nn.dropout": _identity,
     "copy": _identity,
     "argmax": _arg_reduce,

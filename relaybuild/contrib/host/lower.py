@@ -120,8 +120,10 @@ class _Lowering:
             self.views[id(parameter)] = View(storage, layout, parameter.tensor_type.dtype)
 
     def add_group(self, group: Group) -> None:
-        """Lower one group, or find that its value lies in its argument's memory already."""
-        if group.is_concatenation:
+        """Lower one group, or find that its value lies in its argument's memory already, or has no elements."""
+        if group.root.tensor_type.num_elements == 0:
+            self.views[id(group.root)] = self.placement.views[id(group.root)]
+        elif group.is_concatenation:
             self._concatenate(group)
         elif not self._alias(group):
             view = self.placement.views[id(group.root)]
@@ -147,7 +149,7 @@ class _Lowering:
         if wanted.storage.kind == "output":
             return False
         source = self.view(arguments(root)[0])
-        layout = alias_of(root, source)
+        layout = alias_of(root, source.layout)
         if layout is None or layout.block < wanted.layout.block or not _covers(layout.halo, wanted.layout.halo):
             return False
         self.views[id(root)] = View(source.storage, layout, source.dtype)
@@ -184,6 +186,8 @@ class _Lowering:
             self._copy(output, target, output)
 
     def _copy(self, value: Expr, target: View, reason: Expr) -> None:
+        if value.tensor_type.num_elements == 0:
+            return
         source = self.view(value)
         operand = Operand(source.layout, source.dtype)
 

@@ -214,26 +214,30 @@ def _may_write_in_place(
         return False
     own = layouts[id(part)]
     fits = own.block == sliced.block and all(have >= want for have, want in zip(sliced.halo, own.halo))
-    return fits and not _may_be_alias(roots[id(part)])
+    return fits and not _may_be_alias(roots[id(part)], layouts)
 
 
-def _may_be_alias(group: Group) -> bool:
+def _may_be_alias(group: Group, layouts: Mapping[int, Layout]) -> bool:
     """Whether the group may turn out to be a view of its input, which has a place already."""
-    return group.anchor is None and len(group.nodes) == 1 and group.root.op_name in ALIASES
+    if group.anchor is not None or len(group.nodes) != 1 or group.root.op_name not in ALIASES:
+        return False
+    source = arguments(group.root)[0]
+    known = layouts.get(id(source))
+    return known is None or alias_of(group.root, known) is not None
 
 
 ALIASES = frozenset({"reshape", "squeeze", "expand_dims", "nn.batch_flatten", "strided_slice", "transpose"})
 """Operators whose result may be a view of their argument."""
 
 
-def alias_of(root: Call, view: View) -> Layout | None:
-    """The layout in which the result of `root` lies where its argument lies, or None."""
+def alias_of(root: Call, layout: Layout) -> Layout | None:
+    """The layout in which the result of `root` lies where its argument lies in `layout`, or None."""
     shape = root.tensor_type.static_shape
     if root.op_name == "strided_slice":
-        return _sliced(root, view.layout)
+        return _sliced(root, layout)
     if root.op_name == "transpose":
-        return _transposed(root, view.layout)
-    return _reshaped(shape, view.layout)
+        return _transposed(root, layout)
+    return _reshaped(shape, layout)
 
 
 def _reshaped(shape: Sequence[int], layout: Layout) -> Layout | None:

@@ -13,7 +13,7 @@ from relaybuild.lower.index import Index, IndexLike
 from relaybuild.lower.layout import BLOCK
 from relaybuild.lower.loop_ir import Builder, Kernel
 from relaybuild.lower.machine import Machine
-from relaybuild.lower.templates.body import PREFETCH, Body, pad_mask, store, zero_halo
+from relaybuild.lower.templates.body import PREFETCH, Body, is_heavy, pad_mask, spill, store, zero_halo
 
 
 @dataclass(frozen=True)
@@ -267,13 +267,14 @@ def _tile(
         builder.assign(f"{acc}[{i}][{j}]", "rb_splat(0.0f)")
     _accumulate(builder, conv, phase, body, machine, tile, corner, acc)
     out = body.output.layout
-    with builder.loop("b", tile.blocks, unroll=True) as b, builder.loop("h", halves, unroll=True) as h:
+    unroll = not is_heavy(body)
+    if not unroll:
+        acc = spill(builder, acc, (tile.rows * tile.columns, vectors))
+    with builder.loop("b", tile.blocks, unroll=unroll) as b, builder.loop("h", halves, unroll=unroll) as h:
         lane = builder.axis("lane", lanes)
         block = first_block + b
-        mask = (
-            pad_mask(builder, out, block, h * lanes, lanes) if lanes == 1 else pad_mask(builder, out, block, h, lanes)
-        )
-        with builder.loop("r", tile.rows, unroll=True) as r, builder.loop("c", tile.columns, unroll=True) as c:
+        mask = pad_mask(builder, out, block, h * lanes if lanes == 1 else h, lanes)
+        with builder.loop("r", tile.rows, unroll=unroll) as r, builder.loop("c", tile.columns, unroll=unroll) as c:
             index = [
                 image,
                 block * BLOCK + h * lanes + Index.of(lane),

@@ -44,6 +44,8 @@ def lower(site: Site) -> Kernel:
         return [*delinearize(batch, batch_shape), *delinearize(row, row_shape)]
 
     def left(batch: IndexLike, row: IndexLike, k: IndexLike) -> list[IndexLike]:
+        if len(left_shape) == 1:
+            return [k]
         leading = split(batch, row)
         aligned = _broadcast(leading[:-1], left_shape[:-2]) if not (flat or dense) else leading[:-1]
         return [*aligned, k, leading[-1]] if transpose_left else [*aligned, leading[-1], k]
