@@ -6,6 +6,8 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from relaybuild.contrib.host.place import slice_starts
 from relaybuild.ir.expr import Call, Expr, Function, Tuple, const
 from relaybuild.ir.op import call_op
@@ -40,14 +42,34 @@ def _scalar(call: Call, value: float) -> Expr:
 
 
 def _mean(call: Call) -> Expr:
-    """A sum times the reciprocal of the count."""
+    """A sum times the reciprocal of the count; of integers, a sum of 64 bits divided by it."""
     data = call.args[0].tensor_type
     axes = reduced_axes(_attrs(call), data.rank)
     count = prod(data.static_shape[axis] for axis in axes)
-    total = _op(call, "sum", call.args[0], axis=axes, keepdims=_attrs(call).keepdims)
-    if not data.dtype.startswith("float"):
-        return _op(call, "floor_divide", total, const(count, data.dtype))
-    return _op(call, "multiply", total, _scalar(call, 1.0 / count))
+    wide = _WIDE.get(data.dtype, data.dtype if data.dtype.startswith("float") else "int64")
+    total = _op(call, "sum", _cast(call, call.args[0], wide), axis=axes, keepdims=_attrs(call).keepdims)
+    if wide == "int64":
+        return _cast(call, _op(call, "divide", total, const(count, wide)), data.dtype)
+    return _cast(call, _op(call, "multiply", total, const(1.0 / max(1, count), wide)), data.dtype)
+
+
+def _sum(call: Call) -> Expr:
+    """Half-precision numbers are added in single precision."""
+    dtype = call.tensor_type.dtype
+    if dtype not in _WIDE:
+        return call
+    data = _cast(call, call.args[0], _WIDE[dtype])
+    attrs = _attrs(call)
+    axes = reduced_axes(attrs, data.tensor_type.rank)
+    return _cast(call, _op(call, call.op_name, data, axis=axes, keepdims=attrs.keepdims), dtype)
+
+
+def _cast(call: Call, data: Expr, dtype: str) -> Expr:
+    return data if data.tensor_type.dtype == dtype else _op(call, "cast", data, dtype=dtype)
+
+
+_WIDE = {"float16": "float32"}
+"""In what the sums of narrow numbers are formed."""
 
 
 def _variance(call: Call) -> Expr:
@@ -180,12 +202,54 @@ def _slice_of(expr: Expr) -> tuple[Expr, list[int], list[int]] | None:
     return expr.args[0], begins, ends
 
 
+def _l2_normalize(call: Call) -> Expr:
+    """x / sqrt(max(sum of squares, eps)), in single precision at least."""
+    dtype = call.tensor_type.dtype
+    wide = _WIDE.get(dtype, dtype)
+    data = _cast(call, call.args[0], wide)
+    squares = _op(call, "multiply", data, data)
+    total = _op(call, "sum", squares, axis=_attrs(call).axis, keepdims=True)
+    length = _op(call, "sqrt", _op(call, "maximum", total, const(_attrs(call).eps, wide)))
+    return _cast(call, _op(call, "divide", data, length), dtype)
+
+
+def _lrn(call: Call) -> Expr:
+    """x / (bias + alpha / size * sum of squares of neighbouring channels) ** beta."""
+    attrs, dtype = _attrs(call), call.tensor_type.dtype
+    wide = _WIDE.get(dtype, dtype)
+    data = _cast(call, call.args[0], wide)
+    axis = attrs.axis % call.tensor_type.rank
+    before, channels = (attrs.size - 1) // 2, call.tensor_type.static_shape[axis]
+    widths = [(before, attrs.size - 1 - before) if d == axis else (0, 0) for d in range(call.tensor_type.rank)]
+    squares = _op(call, "nn.pad", _op(call, "multiply", data, data), pad_width=widths)
+    parts = [
+        _op(call, "strided_slice", squares, begin=(offset,), end=(offset + channels,), axes=(axis,))
+        for offset in range(attrs.size)
+    ]
+    total = parts[0]
+    for part in parts[1:]:
+        total = _op(call, "add", total, part)
+    scaled = _op(call, "multiply", total, const(attrs.alpha / attrs.size, wide))
+    base = _op(call, "add", scaled, const(attrs.bias, wide))
+    return _cast(call, _op(call, "divide", data, _op(call, "power", base, const(attrs.beta, wide))), dtype)
+
+
+def _shape_of(call: Call) -> Expr:
+    """The shape is known."""
+    return const(np.asarray(call.args[0].tensor_type.static_shape, call.tensor_type.dtype))
+
+
 def _identity(call: Call) -> Expr:
     return call.args[0]
 
 
 _RULES: dict[str, Rule] = {
     "mean": _mean,
+    "sum": _sum,
+    "prod": _sum,
+    "shape_of": _shape_of,
+    "nn.l2_normalize": _l2_normalize,
+    "nn.lrn": _lrn,
     "variance": _variance,
     "nn.layer_norm": _layer_norm,
     "nn.instance_norm": _instance_norm,
