@@ -76,6 +76,19 @@ class Layout:
                 total = total + position * stride
         return total
 
+    def reach(self) -> tuple[int, int]:
+        """(first element, past the last) of what lies in this layout, pad lanes and halo included."""
+        extents = list(self.shape)
+        if self.block > 1:
+            extents[1] = self.num_blocks
+        top, left, bottom, right = self.halo
+        begin = self.offset
+        end = self.offset + sum((extent - 1) * stride for extent, stride in zip(extents, self.strides)) + self.block
+        if self.halo != NO_HALO:
+            begin -= top * self.strides[2] + left * self.strides[3]
+            end += bottom * self.strides[2] + right * self.strides[3]
+        return begin, end
+
     def channel_slice(self, begin: int, channels: int) -> Layout | None:
         """The view of some channels of a blocked buffer, or None where `begin` is inside a block or pad lanes would be
         another slice's."""

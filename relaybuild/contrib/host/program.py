@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from relaybuild.contrib.host.lower import Lowered, Step
-from relaybuild.contrib.host.place import Storage, View
+from relaybuild.contrib.host.place import View
 from relaybuild.digest import Hasher
-from relaybuild.ir.types import TensorType
+from relaybuild.ir.types import TensorType, dtype_itemsize
 from relaybuild.lower.c_writer import print_kernel
 from relaybuild.lower.emit import c_type
 from relaybuild.lower.memory_plan import Lifetime, plan
@@ -201,8 +201,8 @@ class _Hazards:
 
     def needs_barrier(self, step: Step) -> bool:
         """Whether `step` touches what another thread may still be computing; starts anew behind the barrier then."""
-        reads = [_extent(view.storage) for view in step.reads if view.storage.kind in ("arena", "output")]
-        write = _extent(step.write.storage)
+        reads = [_extent(view) for view in step.reads if view.storage.kind in ("arena", "output")]
+        write = _extent(step.write)
         clash = any(_overlap(a, b) for a in (*reads, write) for b in self._writes)
         clash = clash or any(_overlap(write, b) for b in self._reads)
         if clash:
@@ -212,8 +212,12 @@ class _Hazards:
         return clash
 
 
-def _extent(storage: Storage) -> tuple[str, int, int, int]:
-    return storage.kind, storage.number, storage.offset, storage.offset + storage.num_bytes
+def _extent(view: View) -> tuple[str, int, int, int]:
+    """The bytes that a view's kernel may touch: (kind of memory, number, first, past the last)."""
+    storage, size = view.storage, dtype_itemsize(view.dtype)
+    begin, end = view.layout.reach()
+    number = storage.number if storage.kind != "arena" else 0
+    return storage.kind, number, storage.offset + begin * size, storage.offset + end * size
 
 
 def _overlap(a: tuple[str, int, int, int], b: tuple[str, int, int, int]) -> bool:

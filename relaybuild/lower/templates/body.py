@@ -70,6 +70,8 @@ def store(
 
     `mask` is the C text of a lane mask that zeroes pad lanes.
     """
+    if axis is not None and lanes == 1:
+        index = [Index.of(part).substitute({axis: 0}) for part in index]
     scalars = ScalarBuilder()
     value = scalars.anchor(body.anchor_dtype) if anchor is not None else None
     root = body.rule(scalars, index, value)
@@ -79,7 +81,7 @@ def store(
     if axis is None:
         builder.assign(f"out[{address}]", text)
         return
-    if not scalars.depends_on(root, axis):
+    if lanes > 1 and not scalars.depends_on(root, axis):
         text = f"rb_splat({text})"
     if mask is not None:
         text = f"rb_and({text}, {mask})"
