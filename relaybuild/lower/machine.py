@@ -28,5 +28,5 @@ class Machine:
     def fits(self, pixels: int, vectors: int) -> bool:
         """Whether the accumulators, one row of weights and a broadcast fit into the registers."""
         if self.lanes == 1:
-            return pixels * vectors <= 64
+            return pixels * vectors <= 32
         return pixels * vectors + vectors + 1 <= self.registers

@@ -234,18 +234,19 @@ def _band(
 def _halo(
     builder: Builder, phase: Phase, body: Body, tile: Tile, image: Index, first_block: Index, first_row: Index
 ) -> None:
-    if phase.origin[1] != 0:
+    """The halo beside the rows of a band; of several phases the first does it, for the rows that they share."""
+    if phase.origin != (0, 0):
         return
+    scale, height = phase.scale[0], body.output.layout.shape[2]
     for number in range(tile.blocks):
-        scale = phase.scale[0]
-        if scale == 1:
-            zero_halo(builder, body.output, image, first_block + number, first_row, tile.rows)
-        elif phase.origin[0] == 0:
-            height = body.output.layout.shape[2]
-            for row in range(tile.rows):
-                start = (first_row + row) * scale
-                rows = min(scale, height)
-                zero_halo(builder, body.output, image, first_block + number, start, rows)
+        block = first_block + number
+        if height % scale == 0:
+            zero_halo(builder, body.output, image, block, first_row * scale, tile.rows * scale)
+            continue
+        with builder.loop("s", tile.rows * scale) as s:
+            row = first_row * scale + s
+            with builder.branch(f"{row} < {height}"):
+                zero_halo(builder, body.output, image, block, row, 1)
 
 
 def _tile(
