@@ -28,7 +28,7 @@ from relaybuild.lower.layout import Layout
 from relaybuild.lower.loop_ir import Kernel
 from relaybuild.lower.scalar import ScalarBuilder, ScalarExpr
 from relaybuild.lower.templates.body import Body, Operand
-from relaybuild.lower.templates.map import map_kernel
+from relaybuild.lower.templates.map import copy_channels_kernel, map_kernel
 
 
 @dataclass(frozen=True)
@@ -161,18 +161,29 @@ class _Lowering:
         view = self.placement.views[id(root)]
         self.views[id(root)] = view
         axis = int(getattr(root.attrs, "axis", 0)) % root.tensor_type.rank
-        parts = arguments(root)
         begin = 0
-        slices: list[Layout | None] = []
-        for part in parts:
-            slices.append(slice_of(view.layout, axis, begin, part.tensor_type.static_shape[axis]))
-            begin += part.tensor_type.static_shape[axis]
-        if any(layout is None for layout in slices):
-            self._map(group, view)
-            return
-        for number, (part, layout) in enumerate(zip(parts, slices)):
-            if (id(root), number) not in self.placement.in_place and layout is not None:
-                self._copy(part, View(view.storage, layout, view.dtype), root)
+        for number, part in enumerate(arguments(root)):
+            extent = part.tensor_type.static_shape[axis]
+            layout = slice_of(view.layout, axis, begin, extent)
+            if layout is None and not (view.layout.block > 1 and axis == 1):
+                self._map(group, view)
+                return
+            if (id(root), number) not in self.placement.in_place:
+                if layout is not None:
+                    self._copy(part, View(view.storage, layout, view.dtype), root)
+                else:
+                    self._copy_channels(part, view, begin, root)
+            begin += extent
+
+    def _copy_channels(self, part: Expr, view: View, begin: int, reason: Expr) -> None:
+        source = self._converted(part, Buffer("blocked"))
+
+        def rule(scalars: ScalarBuilder, index: Sequence[IndexLike], anchor: ScalarExpr | None) -> ScalarExpr:
+            return scalars.load(0, source.layout.address(index), source.dtype)
+
+        body = Body("copy", (Operand(source.layout, source.dtype),), Operand(view.layout, view.dtype), rule)
+        kernel = copy_channels_kernel(body, begin, self.machine)
+        self.steps.append(Step(kernel, (source,), view, (_node_name(reason),), True, 0))
 
     def add_outputs(self) -> None:
         """Copy the outputs that do not lie in the caller's memory yet."""

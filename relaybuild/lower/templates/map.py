@@ -63,6 +63,64 @@ def _blocked_lanes(builder: Builder, body: Body, channels: int, image: Index, bl
             builder.assign(f"out[{out.address(index)}]", "0")
 
 
+def copy_channels_kernel(body: Body, begin: int, machine: Machine) -> Kernel:
+    """The kernel that copies input 0, in channel blocks, to channels `begin` and on of the output, in channel blocks.
+
+    It serves parts that do not begin at a block: each block of the input goes to one or two blocks of the output. Pad
+    lanes are zeroed behind the output's last channel; the halo of a block that two parts share by the first of them.
+    """
+    builder = Builder()
+    source, out = body.inputs[0].layout, body.output.layout
+    batch, channels, height, _width = source.shape
+    blocks = source.num_blocks
+    with builder.share(batch * blocks * height) as unit:
+        y = builder.let_index("y", unit % height)
+        block = builder.let_index("block", unit // height % blocks)
+        image = builder.let_index("image", unit // (height * blocks))
+        rest = channels - (blocks - 1) * BLOCK
+        if rest == BLOCK or blocks == 1:
+            _copy_block(builder, body, begin, (image, block, y), rest, last=blocks == 1)
+        else:
+            with builder.branch(f"{block} < {blocks - 1}") as branch:
+                _copy_block(builder, body, begin, (image, block, y), BLOCK, last=False)
+            with builder.block(branch.otherwise):
+                _copy_block(builder, body, begin, (image, block, y), rest, last=True)
+        target = block + begin // BLOCK
+        if begin % BLOCK == 0:
+            zero_halo(builder, body.output, image, target, y, 1)
+        else:
+            with builder.branch(f"{block} > 0"):
+                zero_halo(builder, body.output, image, target, y, 1)
+        if begin % BLOCK + rest > BLOCK:
+            with builder.branch(f"{block} == {blocks - 1}"):
+                zero_halo(builder, body.output, image, target + 1, y, 1)
+    assert out.block == BLOCK
+    return body.kernel(builder.body, machine.lanes)
+
+
+def _copy_block(
+    builder: Builder, body: Body, begin: int, at: tuple[Index, Index, Index], count: int, *, last: bool
+) -> None:
+    """Runs of lanes of one row of pixels."""
+    image, block, y = at
+    source, out = body.inputs[0].layout, body.output.layout
+    lane = begin % BLOCK
+    first = min(BLOCK - lane, count)
+    ends = begin + source.shape[1] == out.shape[1] and out.has_pad_lanes
+    with builder.loop("x", source.shape[3]) as x:
+        whole = [image, block * BLOCK, y, x]
+        target = [image, (block + begin // BLOCK) * BLOCK, y, x]
+        read, write = source.address(whole), out.address(target)
+        builder.evaluate(f"memcpy(out + {write + lane}, p0 + {read}, {4 * first})")
+        if count > first:
+            following = write + out.strides[1]
+            builder.evaluate(f"memcpy(out + {following}, p0 + {read + first}, {4 * (count - first)})")
+        used = (lane + count - 1) % BLOCK + 1
+        if ends and (last or source.num_blocks == 1) and used < BLOCK:
+            behind = write + (out.strides[1] if count > first else 0) + used
+            builder.evaluate(f"memset(out + {behind}, 0, {4 * (BLOCK - used)})")
+
+
 def _row_major_map(body: Body, machine: Machine) -> Kernel:
     builder = Builder()
     shape = body.output.layout.shape
