@@ -1,0 +1,155 @@
+"""Compiles functions with the host and compares what they compute with the interpreter; knows no operator.
+
+Every comparison runs the library on NaNs first, so that what a run leaves in pad lanes and halos cannot help the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import relaybuild.contrib.host.program
+from relaybuild import driver
+from relaybuild.build.toolchain import KERNEL_CFLAGS
+from relaybuild.contrib import host
+from relaybuild.ir.expr import Constant, Expr, Function, Tuple, TupleGetItem, Var, const, var
+from relaybuild.ir.interpreter import interpret
+from relaybuild.ir.module import IRModule
+from relaybuild.ir.op import call_op
+from relaybuild.ir.types import TensorType, TupleType
+from relaybuild.partition.backend import CodegenOptions, GeneratedCode
+from relaybuild.passes.infra import PassContext
+from relaybuild.passes.pipelines import default_pipeline
+from relaybuild.runtime import load_module
+from relaybuild.target import Target
+
+Array: TypeAlias = NDArray[Any]
+
+TARGETS = ("x86-64-v4", "x86-64-v3", "c")
+
+
+def runnable_targets() -> list[str]:
+    """Those of `TARGETS` whose code this machine runs."""
+    host = Target.host().name
+    return [*TARGETS[TARGETS.index(host) :]] if host in TARGETS else ["c"]
+
+
+@contextmanager
+def threads_wanted_always() -> Iterator[None]:
+    """Libraries compiled meanwhile use all their threads, however little there is to do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(relaybuild.contrib.host.program, "SINGLE_THREAD_FLOPS", -1)
+        yield
+
+
+class Batch:
+    """Gathers independent expressions over inputs of their own, to be compiled into one library."""
+
+    def __init__(self) -> None:
+        self.params: list[Var] = []
+        self.arguments: list[Array] = []
+        self.results: list[Expr] = []
+        self.labels: list[str] = []
+        self.exact: list[float] = []
+
+    def input(self, value: Array) -> Var:
+        """A new input of the library, which `value` is passed for."""
+        self.params.append(var(f"x{len(self.params)}", TensorType(value.shape, value.dtype.name)))
+        self.arguments.append(value)
+        return self.params[-1]
+
+    def add(self, label: str, result: Expr, tolerance: float = 1e-5) -> None:
+        """Compare `result` within `tolerance` times its largest magnitude; the fields of a tuple one by one."""
+        found = result.checked_type
+        fields = [result]
+        if isinstance(found, TupleType):
+            fields = [TupleGetItem(result, index) for index in range(len(found.fields))]
+        for number, field in enumerate(fields):
+            self.results.append(field)
+            self.labels.append(f"{label}.{number}" if len(fields) > 1 else label)
+            self.exact.append(tolerance)
+
+    def function(self) -> Function:
+        return Function(self.params, Tuple(self.results))
+
+    def generate(self, target: str, opt_level: int = 0) -> GeneratedCode:
+        """The code of the library, which is not compiled."""
+        return generate(self.function(), target, opt_level)
+
+    def compare(self, target: str, *, threads: Sequence[int] = (1,), opt_level: int = 3) -> None:
+        """Fail with every result that differs from the interpreter's."""
+        if not self.results:
+            return
+        module = IRModule({"main": self.function()})
+        with np.errstate(all="ignore"):
+            expected = interpret(module, *self.arguments)
+        with threads_wanted_always():
+            artifact = driver.compile(module, target=target, opt_level=opt_level, jobs=2)
+        problems: list[str] = []
+        for count in threads:
+            model = load_module(artifact.path, threads=count)
+            model.run_list([poisoned(argument) for argument in self.arguments])
+            found = model.run_list(self.arguments)
+            for label, want, have, tolerance in zip(self.labels, expected, found, self.exact):
+                problem = difference(want, have, tolerance)
+                if problem:
+                    problems.append(f"{label} ({target}, {count} threads): {problem}")
+        assert not problems, "\n".join(problems)
+
+
+def generate(function: Function, target: str, opt_level: int = 3) -> GeneratedCode:
+    """The host's code of a function, after the passes."""
+    with PassContext(opt_level=opt_level):
+        main = default_pipeline(opt_level)(IRModule({"main": function}))["main"]
+    count = len(main.body.checked_type.fields) if isinstance(main.body.checked_type, TupleType) else 1
+    chosen = Target.parse(target)
+    inputs = tuple(f"x{number}" for number in range(len(main.params)))
+    outputs = tuple(f"y{number}" for number in range(count))
+    options = CodegenOptions(
+        "model", "model", chosen, (*KERNEL_CFLAGS, *chosen.cflags), inputs, outputs, opt_level=opt_level
+    )
+    return host.generate(main, options)
+
+
+def poisoned(argument: Array) -> Array:
+    """NaNs in the shape of a floating-point argument; any other as it is."""
+    return np.full_like(argument, np.nan) if argument.dtype.kind == "f" else argument
+
+
+def difference(want: Array, have: Array, tolerance: float) -> str:
+    """What is wrong with `have`, or the empty string: special values and integers must be equal."""
+    if want.shape != have.shape or want.dtype != have.dtype:
+        return f"{have.dtype}{have.shape}, expected {want.dtype}{want.shape}"
+    if want.size == 0:
+        return ""
+    if want.dtype.kind != "f":
+        wrong = want != have
+        return f"{wrong.sum()} of {want.size} differ, e.g. {have[wrong][0]} for {want[wrong][0]}" if wrong.any() else ""
+    limit = {"float16": 1e-3}.get(want.dtype.name, tolerance)
+    wide, got = want.astype("float64"), have.astype("float64")
+    finite = np.isfinite(wide)
+    special = ~finite & ~((wide == got) | (np.isnan(wide) & np.isnan(got)))
+    if special.any() or (np.isnan(got) & finite).any():
+        wrong = special | (np.isnan(got) & finite)
+        return f"special values: {got[wrong][:3]} for {wide[wrong][:3]}, {wrong.sum()} of {want.size}"
+    size = np.abs(wide[finite]).max() if finite.any() else 0.0
+    error = np.abs(np.where(finite, wide, 0) - np.where(finite, got, 0))
+    if error.max() <= limit * size + 1e-6:
+        return ""
+    where = np.unravel_index(error.argmax(), error.shape)
+    return f"off by {error.max():.3g} at {tuple(map(int, where))}: {got[where]} for {wide[where]}, largest {size:.3g}"
+
+
+def weight(value: Array) -> Constant:
+    """A weight."""
+    return const(value)
+
+
+def call(name: str, *args: Expr, **attrs: object) -> Expr:
+    """A call of an operator."""
+    return call_op(name, list(args), **attrs)
