@@ -83,7 +83,7 @@ class Anchor:
     """How the host lowers an operator by a template.
 
     `needs(call, is_weight, setting)` says for each argument how it is read, where `is_weight[k]` tells whether argument
-    k is known when the library is built. `blocked` tells whether the result lies in channel blocks; `loads` what may be
+    k is known when the library is built. `blocked(call)` tells whether the result lies in channel blocks; `loads` what may be
     computed on the way of a `Loaded` argument: nothing, a change of place, or arithmetic too (where the template reads
     each element once).
     """
@@ -91,7 +91,7 @@ class Anchor:
     ops: tuple[str, ...]
     needs: Callable[[Call, Sequence[bool], Setting], tuple[Need, ...]]
     lower: Callable[[Site], Kernel]
-    blocked: bool = False
+    blocked: Callable[[Call], bool] = lambda call: False
     loads: Literal["nothing", "place", "arithmetic"] = "nothing"
 
 

@@ -126,7 +126,7 @@ def _layouts(
         root = group.root
         wish = wishes.get(id(root), _Wish())
         shape = root.tensor_type.static_shape
-        if group.anchor is not None and anchors[group.anchor.op_name].blocked:
+        if group.anchor is not None and anchors[group.anchor.op_name].blocked(group.anchor):
             blocked = True
         else:
             blocked = group.anchor is None and _is_image(root) and _prefers_blocks(group, values, wish, layouts)

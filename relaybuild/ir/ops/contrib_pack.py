@@ -107,6 +107,24 @@ def _spread_groups(weight: Array, groups: int) -> Array:
     return dense
 
 
+def infer_rows(types: Sequence[Type], attrs: PackConvAttrs) -> Type:
+    """[out][in block][rows][columns][16 in], of a weight without groups."""
+    weight = expect_tensor(types[0], "weight")
+    expect_rank(weight, 4, "weight")
+    outs, ins = _conv_channels(weight.static_shape, attrs)
+    return TensorType((outs, _blocks(ins), *weight.static_shape[2:], BLOCK), weight.dtype)
+
+
+def evaluate_rows(values: Sequence[Array], attrs: PackConvAttrs) -> Array:
+    """Each output channel's weights in blocks of 16 input channels, padded with zeros."""
+    weight = values[0] if attrs.kernel_layout == "OIHW" else values[0].transpose(1, 0, 2, 3)
+    outs, ins, rows, columns = weight.shape
+    padded = np.zeros((outs, _blocks(ins) * BLOCK, rows, columns), weight.dtype)
+    padded[:, :ins] = weight
+    split = padded.reshape(outs, _blocks(ins), BLOCK, rows, columns)
+    return np.ascontiguousarray(split.transpose(0, 1, 3, 4, 2))
+
+
 def infer_depthwise(types: Sequence[Type], attrs: Attrs) -> Type:
     """[block][rows][columns][16]."""
     weight = expect_tensor(types[0], "weight")
@@ -180,6 +198,7 @@ def evaluate_winograd(values: Sequence[Array], attrs: Attrs) -> Array:
 
 OPS = (
     Op("contrib.pack_conv2d", 1, infer_conv, evaluate_conv, OpKind.OPAQUE, PackConvAttrs, arg_names=("weight",)),
+    Op("contrib.pack_rows", 1, infer_rows, evaluate_rows, OpKind.OPAQUE, PackConvAttrs, arg_names=("weight",)),
     Op("contrib.pack_depthwise", 1, infer_depthwise, evaluate_depthwise, OpKind.OPAQUE, arg_names=("weight",)),
     Op("contrib.pack_winograd", 1, infer_winograd, evaluate_winograd, OpKind.OPAQUE, arg_names=("weight",)),
     Op("contrib.pack_matmul", 1, infer_matmul, evaluate_matmul, OpKind.OPAQUE, PackMatMulAttrs, arg_names=("weight",)),

@@ -85,7 +85,13 @@ def store(
         text = f"rb_splat({text})"
     if mask is not None:
         text = f"rb_and({text}, {mask})"
-    builder.evaluate(f"rb_store(out + {address.substitute({axis: 0})}, {text})")
+    if lanes == 1 or address.coefficient(axis) == 1:
+        builder.evaluate(f"rb_store(out + {address.substitute({axis: 0})}, {text})")
+        return
+    scattered = builder.declare("float", "element", (lanes,))
+    builder.evaluate(f"rb_store({scattered}, {text})")
+    with builder.loop("e", lanes, unroll=True) as e:
+        builder.assign(f"out[{address.substitute({axis: e})}]", f"{scattered}[{e}]")
 
 
 def vector_body(body: Body, index: Sequence[IndexLike], axis: Axis, *, anchored: bool) -> bool:

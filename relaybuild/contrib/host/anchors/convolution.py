@@ -22,11 +22,16 @@ from relaybuild.lower.templates.conv2d import (
     estimate_cycles as direct_cycles,
 )
 from relaybuild.lower.templates.depthwise import depthwise_kernel
+from relaybuild.lower.templates.dot_conv2d import dot_conv2d_kernel
 from relaybuild.lower.templates.winograd import Winograd, winograd_kernel
 from relaybuild.lower.templates.winograd import estimate_cycles as winograd_cycles
 
 FEW_CHANNELS = 8
 """Inputs of fewer channels stay row-major: half of a channel block would be zeros."""
+
+
+FEW_OUTPUTS = 4
+"""Outputs of so few channels are row-major, and vectors run over the input's channels."""
 
 
 def is_depthwise(call: Call) -> bool:
@@ -35,6 +40,13 @@ def is_depthwise(call: Call) -> bool:
     weight = call.args[1].tensor_type.static_shape
     groups: int = getattr(call.attrs, "groups", 1)
     return groups == channels and weight[0] == channels and weight[1] == 1 and groups > 1
+
+
+def has_many_outputs(call: Call) -> bool:
+    """Whether the output lies in channel blocks, which a few channels would leave nearly empty."""
+    dense: bool = getattr(call.attrs, "groups", 1) == 1
+    channels = call.args[0].tensor_type.static_shape[1]
+    return not dense or channels < BLOCK or call.tensor_type.static_shape[1] > FEW_OUTPUTS
 
 
 def phases_of(call: Call) -> tuple[Phase, ...]:
@@ -76,14 +88,14 @@ def needs(call: Call, is_weight: Sequence[bool], setting: Setting) -> tuple[Need
     if is_depthwise(call) and call.op_name == "nn.conv2d":
         return Buffer("blocked", halo_of(call)), Packed("contrib.pack_depthwise")
     channels = call.args[0].tensor_type.static_shape[1]
+    layout = {} if call.op_name == "nn.conv2d" else {"kernel_layout": "IOHW"}
+    if not has_many_outputs(call):
+        return Buffer("blocked", halo_of(call)), Packed("contrib.pack_rows", layout)
     winograd = winograd_of(call, setting)
     if winograd is not None:
         return Buffer("blocked", winograd.halo()), Packed("contrib.pack_winograd")
-    attrs = {"groups": getattr(call.attrs, "groups", 1)}
-    if call.op_name == "nn.conv2d_transpose":
-        attrs["kernel_layout"] = "IOHW"
-    layout: Buffer = Buffer("any" if channels < FEW_CHANNELS else "blocked", halo_of(call))
-    return layout, Packed("contrib.pack_conv2d", attrs)
+    data = Buffer("any" if channels < FEW_CHANNELS else "blocked", halo_of(call))
+    return data, Packed("contrib.pack_conv2d", {"groups": getattr(call.attrs, "groups", 1), **layout})
 
 
 def winograd_of(call: Call, setting: Setting) -> Winograd | None:
@@ -125,10 +137,12 @@ def lower(site: Site) -> Kernel:
         return depthwise_kernel(phases[0], site.body, site.machine)
     out_channels = call.tensor_type.static_shape[1]
     in_channels = call.args[0].tensor_type.static_shape[1]
+    kernel = call.args[1].tensor_type.static_shape[2:]
+    if not has_many_outputs(call):
+        return dot_conv2d_kernel(Conv2D(phases, (kernel[0], kernel[1]), in_channels), site.body, site.machine)
     winograd = winograd_of(call, site.setting)
     if winograd is not None:
         return winograd_kernel(winograd, site.body, site.machine)
-    kernel = call.args[1].tensor_type.static_shape[2:]
     groups: int = getattr(call.attrs, "groups", 1)
     span = channel_span(out_channels, in_channels, groups)
     shared = span.step == 0 or span.group % (4 * BLOCK) == 0
@@ -136,4 +150,4 @@ def lower(site: Site) -> Kernel:
     return conv2d_kernel(conv, site.body, site.machine)
 
 
-ANCHORS = (Anchor(("nn.conv2d", "nn.conv2d_transpose"), needs, lower, blocked=True),)
+ANCHORS = (Anchor(("nn.conv2d", "nn.conv2d_transpose"), needs, lower, blocked=has_many_outputs),)

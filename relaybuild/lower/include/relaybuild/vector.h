@@ -268,6 +268,77 @@ RB_INLINE rb_v rb_sign(rb_v v) {
   return rb_select(RB_NOT_NUMBER(v), v, unit);
 }
 
+/* The sums of the lanes of each of RB_LANES vectors, as the lanes of one vector: halves are folded until one is left. */
+#if RB_LANES == 1
+RB_INLINE rb_v rb_sum_each(const rb_v *v) { return v[0]; }
+#else
+#if defined(__clang__)
+#define RB_PICK(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define RB_PICK(a, b, ...) __builtin_shuffle(a, b, (rb_m){__VA_ARGS__})
+#endif
+#if RB_LANES == 16
+RB_INLINE rb_v rb_fold0(rb_v a, rb_v b) {
+  return RB_PICK(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +
+         RB_PICK(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
+}
+RB_INLINE rb_v rb_fold1(rb_v a, rb_v b) {
+  return RB_PICK(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
+         RB_PICK(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+}
+RB_INLINE rb_v rb_fold2(rb_v a, rb_v b) {
+  return RB_PICK(a, b, 0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29) +
+         RB_PICK(a, b, 2, 3, 6, 7, 10, 11, 14, 15, 18, 19, 22, 23, 26, 27, 30, 31);
+}
+RB_INLINE rb_v rb_fold3(rb_v a, rb_v b) {
+  return RB_PICK(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30) +
+         RB_PICK(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+}
+#elif RB_LANES == 8
+RB_INLINE rb_v rb_fold0(rb_v a, rb_v b) {
+  return RB_PICK(a, b, 0, 1, 2, 3, 8, 9, 10, 11) +
+         RB_PICK(a, b, 4, 5, 6, 7, 12, 13, 14, 15);
+}
+RB_INLINE rb_v rb_fold1(rb_v a, rb_v b) {
+  return RB_PICK(a, b, 0, 1, 4, 5, 8, 9, 12, 13) +
+         RB_PICK(a, b, 2, 3, 6, 7, 10, 11, 14, 15);
+}
+RB_INLINE rb_v rb_fold2(rb_v a, rb_v b) {
+  return RB_PICK(a, b, 0, 2, 4, 6, 8, 10, 12, 14) +
+         RB_PICK(a, b, 1, 3, 5, 7, 9, 11, 13, 15);
+}
+#elif RB_LANES == 4
+RB_INLINE rb_v rb_fold0(rb_v a, rb_v b) {
+  return RB_PICK(a, b, 0, 1, 4, 5) +
+         RB_PICK(a, b, 2, 3, 6, 7);
+}
+RB_INLINE rb_v rb_fold1(rb_v a, rb_v b) {
+  return RB_PICK(a, b, 0, 2, 4, 6) +
+         RB_PICK(a, b, 1, 3, 5, 7);
+}
+#endif
+RB_INLINE rb_v rb_sum_each(const rb_v *v) {
+  rb_v part[RB_LANES / 2];
+  for (int i = 0; i < RB_LANES / 2; ++i) {
+    part[i] = rb_fold0(v[2 * i], v[2 * i + 1]);
+  }
+#if RB_LANES >= 16
+  for (int i = 0; i < 4; ++i) {
+    part[i] = rb_fold1(part[2 * i], part[2 * i + 1]);
+  }
+  part[0] = rb_fold2(part[0], part[1]);
+  part[1] = rb_fold2(part[2], part[3]);
+  return rb_fold3(part[0], part[1]);
+#elif RB_LANES >= 8
+  part[0] = rb_fold1(part[0], part[1]);
+  part[1] = rb_fold1(part[2], part[3]);
+  return rb_fold2(part[0], part[1]);
+#else
+  return rb_fold1(part[0], part[1]);
+#endif
+}
+#endif
+
 /* Scalars, for code without vectors. */
 RB_INLINE float rb_max_f32(float a, float b) { return (a > b || a != a) ? a : b; }
 RB_INLINE float rb_min_f32(float a, float b) { return (a < b || a != a) ? a : b; }
