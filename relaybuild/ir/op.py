@@ -67,8 +67,8 @@ class Op:
 
     `infer_type(types, attrs)` returns the result type or raises TypeMismatch; `evaluate(values, attrs)` takes and
     returns numpy arrays (tuples of them for tuple types). `num_inputs` counts arguments; a variadic operator takes one
-    tuple. `compute` is described in `relaybuild.ir.scalar`; `reads_once` tells whether it reads each argument at most once
-    for an element of the result.
+    tuple. `compute` is described in `relaybuild.ir.scalar`; `reads_once` tells whether it reads each argument at most
+    once for an element of the result.
     """
 
     name: str
