@@ -1,0 +1,160 @@
+"""Turns one operator into one kernel, and many kernels into one library that times each alone; knows no shapes."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relaybuild.build.library import LibrarySpec, Unit, build_library
+from relaybuild.build.toolchain import KERNEL_CFLAGS, Toolchain
+from relaybuild.contrib.host.anchor import Setting
+from relaybuild.contrib.host.legalize import legalize
+from relaybuild.contrib.host.lower import Step, lower_function
+from relaybuild.ir.expr import Function
+from relaybuild.lower.c_writer import print_kernel
+from relaybuild.lower.machine import Machine
+from relaybuild.lower.sources import include_dir
+from relaybuild.target import Target
+
+SLACK_BYTES = 4096
+"""Kept free behind each buffer: kernels fetch ahead, and read the last vector of a row whole."""
+MOST_BLOCKS = 400
+
+
+@dataclass(frozen=True)
+class TimedKernel:
+    """One kernel's C, and the sizes in bytes of the buffers that it takes."""
+
+    symbol: str
+    text: str
+    title: str
+    reads: tuple[int, ...]
+    write: int
+    scratch: int
+
+
+def machine_of(target: Target) -> Machine:
+    """The machine for which the host's code generator makes its schedules; a test holds the two together."""
+    l2_bytes = (1024 if target.vector_lanes >= 16 else 512) * 1024
+    return Machine(target.vector_lanes, target.num_vector_registers, l2_bytes=l2_bytes)
+
+
+def kernel_of(function: Function, op: str, symbol: str, target: Target, *, precise: bool) -> TimedKernel:
+    """The kernel of the first call of `op` in `function`, as the host would compile it; layout changes around it are
+    left out."""
+    lowered = lower_function(legalize(function), Setting(machine_of(target), precise))
+    return _timed(next(step for step in lowered.steps if op in step.kernel.title.split(", ")), symbol)
+
+
+def _timed(step: Step, symbol: str) -> TimedKernel:
+    reads = tuple(view.storage.num_bytes for view in step.reads)
+    text = print_kernel(step.kernel, symbol)
+    return TimedKernel(symbol, text, step.kernel.title, reads, step.write.storage.num_bytes, step.kernel.scratch_bytes)
+
+
+def calls_unit(kernels: Sequence[TimedKernel]) -> str:
+    """The C text of a table `bench_calls` with a function for each kernel, whose parameters are buffers."""
+    lines = ["#include <stdint.h>", ""]
+    for kernel in kernels:
+        parameters = ", ".join(["const void *"] * len(kernel.reads) + ["void *", "void *", "int32_t", "int32_t"])
+        arguments = ", ".join([f"reads[{k}]" for k in range(len(kernel.reads))] + ["write", "scratch", "0", "1"])
+        lines += [
+            f"void {kernel.symbol}({parameters});",
+            f"static void call_{kernel.symbol}(const void *const *reads, void *write, void *scratch) {{",
+            "    (void)reads;",
+            f"    {kernel.symbol}({arguments});",
+            "}",
+        ]
+    lines += [
+        "typedef void (*BenchCall)(const void *const *reads, void *write, void *scratch);",
+        "extern const BenchCall bench_calls[];",
+        "const BenchCall bench_calls[] = {",
+        *(f"    call_{kernel.symbol}," for kernel in kernels),
+        "};",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def build_timer(
+    kernels: Sequence[TimedKernel], target: Target, toolchain: Toolchain, folder: Path, jobs: int | None = None
+) -> Timer:
+    """Compile the kernels with the flags of a model's and load them beside the code that times them.
+
+    What is in `folder` from an earlier build and has not changed is not compiled again.
+    """
+    flags = (*KERNEL_CFLAGS, *target.cflags)
+    timing = (Path(__file__).parent / "timing.c").read_text(encoding="utf-8")
+    units = [Unit(kernel.symbol, kernel.text, flags) for kernel in kernels]
+    units.append(Unit("timing", timing, (*flags, f"-DRB_LANES={target.vector_lanes}")))
+    units.append(Unit("calls", calls_unit(kernels)))
+    spec = LibrarySpec("timer", tuple(units), (include_dir(),))
+    folder.mkdir(parents=True, exist_ok=True)
+    library = folder / "timer.so"
+    build_library(spec, toolchain, folder / "build", library, jobs=jobs, keep=True)
+    return Timer(library, kernels)
+
+
+class Timer:
+    """The library of kernels, loaded, with memory for the largest of them.
+
+    All kernels read from one memory of random numbers and write into another, so that none meets what a kernel before
+    has left, such as numbers too small for the processor's fast path.
+    """
+
+    def __init__(self, library: Path, kernels: Sequence[TimedKernel]) -> None:
+        self._code = ctypes.CDLL(str(library))
+        self._code.bench_fma_peak.restype = ctypes.c_double
+        self._code.bench_bandwidth.restype = ctypes.c_double
+        self._kernels = kernels
+        most = max((sum(map(_room, kernel.reads)) for kernel in kernels), default=0)
+        values = np.random.default_rng(0).random(most // 4 + 64, np.float32) * 2 - 1
+        self._reads = _aligned(values)
+        self._write = _aligned(np.zeros(max((_room(k.write) for k in kernels), default=0) // 4 + 64, np.float32))
+        self._scratch = _aligned(np.zeros(max((_room(k.scratch) for k in kernels), default=0) // 4 + 64, np.float32))
+
+    def fma_peak(self, seconds: float) -> float:
+        """Floating-point operations a second of one core, two for a multiply-add."""
+        return float(self._code.bench_fma_peak(ctypes.c_double(seconds)))
+
+    def bandwidth(self, kind: int, memory: NDArray[np.float32], num_bytes: int, seconds: float) -> float:
+        """Bytes a second: kind 0 reads `num_bytes`, 1 writes them, 2 reads a half and writes the other."""
+        pointer = ctypes.c_void_p(_aligned(memory).ctypes.data)
+        found = self._code.bench_bandwidth(kind, pointer, ctypes.c_size_t(num_bytes), ctypes.c_double(seconds))
+        return float(found)
+
+    def time(self, number: int, seconds: float) -> list[float]:
+        """Seconds of a call of kernel `number`, warm, block by block."""
+        kernel = self._kernels[number]
+        pointers, at = [], self._reads.ctypes.data
+        for size in kernel.reads:
+            pointers.append(at)
+            at += _room(size)
+        reads = (ctypes.c_void_p * max(1, len(pointers)))(*pointers)
+        times = (ctypes.c_double * MOST_BLOCKS)()
+        count = self._code.bench_time(
+            number,
+            reads,
+            ctypes.c_void_p(self._write.ctypes.data),
+            ctypes.c_void_p(self._scratch.ctypes.data),
+            ctypes.c_double(seconds),
+            MOST_BLOCKS,
+            times,
+        )
+        return list(times[:count])
+
+
+def _room(num_bytes: int) -> int:
+    """What a buffer takes: whole cache lines, an odd number of them so that buffers do not lie at equal places of
+    pages."""
+    return -(-(num_bytes + SLACK_BYTES) // 128) * 128 + 64
+
+
+def _aligned(memory: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The part of `memory` from the first whole cache line on."""
+    return memory[(-memory.ctypes.data % 64) // 4 :]

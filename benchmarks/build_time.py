@@ -1,0 +1,137 @@
+"""Measures how long `relaybuild compile` takes as a process, with nothing cached.
+
+    python benchmarks/build_time.py [MODEL]... [--runs 5] [--json FILE]
+
+Each run is a new process with an empty folder for temporary files and for caches: start of Python, imports, probe of
+the toolchain, all stages. One run of each model goes before and does not count, so that compiler and model come from
+the page cache; the runs of the models then take turns. The stages come from `--summary`; "rest" is what the process
+did beside them (start, imports, probe). "compiler" is the share of the wall time in which ninja and the compiler ran,
+the stages `object` and `link`; "cpu" the seconds of all processes together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchlib import CHECKOUT
+from benchlib.models import Model, find_models, processors
+from benchlib.report import failed, percent, progress, save, table
+
+from relaybuild.errors import RelayBuildError, ToolError
+
+DEFAULT_MODELS = ("mlp_mnist", "kws_dscnn", "mobilenet_v2", "resnet18", "resnet50")
+STAGES = ("import", "pass", "partition", "codegen", "object", "link")
+
+Run = dict[str, float]
+"""Seconds: `wall`, `cpu`, and each stage."""
+
+
+def compile_once(model: Model) -> Run:
+    """One run. Raises ToolError, with the output, where the compilation fails."""
+    with tempfile.TemporaryDirectory(prefix="relaybuild-bench-") as folder:
+        summary = Path(folder) / "summary.json"
+        command = [sys.executable, "-m", "relaybuild", "compile", str(model.path)]
+        command += ["-o", str(Path(folder) / "model.so"), "--summary", str(summary)]
+        for name, shape in model.shapes.items():
+            command += ["--shape", f"{name}={','.join(map(str, shape))}"]
+        before = _children_cpu()
+        begin = time.perf_counter()
+        done = subprocess.run(command, env=_environment(folder), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        wall = time.perf_counter() - begin
+        if done.returncode != 0:
+            output = done.stdout.decode(errors="replace")
+            raise ToolError(
+                f"cannot compile '{model.name}'", command=command, returncode=done.returncode, output=output
+            )
+        stages = json.loads(summary.read_text(encoding="utf-8"))["seconds"]
+        return {"wall": wall, "cpu": _children_cpu() - before, **{stage: stages[stage] for stage in STAGES}}
+
+
+def _environment(folder: str) -> dict[str, str]:
+    path = os.pathsep.join(filter(None, (str(CHECKOUT), os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "PYTHONPATH": path, "TMPDIR": folder, "XDG_CACHE_HOME": folder}
+
+
+def _children_cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def median_run(runs: Sequence[Run]) -> Run:
+    """The median of each of the figures."""
+    return {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+
+
+def rest_of(run: Run) -> float:
+    """Seconds outside all stages."""
+    return run["wall"] - sum(run[stage] for stage in STAGES)
+
+
+def compiler_share(run: Run) -> float:
+    """The part of the wall time in which ninja and the compiler ran."""
+    return (run["object"] + run["link"]) / run["wall"]
+
+
+def time_table(found: dict[str, list[Run]]) -> str:
+    """A row for each model."""
+    header = ("model", "wall s", "least", *STAGES, "rest", "compiler", "cpu s")
+    rows = []
+    for name, runs in found.items():
+        middle = median_run(runs)
+        stages = [f"{middle[stage]:.2f}" for stage in STAGES]
+        ends = f"{rest_of(middle):.2f}", percent(compiler_share(middle)), f"{middle['cpu']:.2f}"
+        rows.append((name, f"{middle['wall']:.2f}", f"{min(run['wall'] for run in runs):.2f}", *stages, *ends))
+    return table(header, rows)
+
+
+def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Measure `relaybuild compile` as a process.")
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="path or name")
+    parser.add_argument("--models", dest="folder", type=Path, metavar="DIR", help="where models lie that are named")
+    parser.add_argument("--runs", type=int, default=5, help="runs of each model (default: 5)")
+    parser.add_argument("--seconds", type=float, default=300.0, help="begin no further round after so long")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was measured")
+    return parser.parse_args(arguments)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measure and report."""
+    models = find_models(options.models or DEFAULT_MODELS, options.folder)
+    for model in models:
+        progress(f"{model.name}: warming up")
+        compile_once(model)
+    found: dict[str, list[Run]] = {model.name: [] for model in models}
+    end = time.perf_counter() + options.seconds
+    for number in range(max(1, options.runs)):
+        if number and time.perf_counter() > end:
+            break
+        progress(f"run {number + 1} of {options.runs}")
+        for model in models:
+            found[model.name].append(compile_once(model))
+    print(f"{processors()} processors, nothing cached\n")
+    print(time_table(found))
+    save(options.json, {"processors": processors(), "runs": found})
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the benchmark; the exit code."""
+    try:
+        run(parse_arguments(arguments))
+    except RelayBuildError as error:
+        return failed(error)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
