@@ -251,7 +251,7 @@ def _conv_strided(rng: random.Random) -> Case:
 
 
 def _conv_dilated(rng: random.Random) -> Case:
-    rows, columns = _image(rng, 16, 96)
+    rows, columns = _image(rng, 6, 96)
     channels = _channels(rng, 8, 512), _channels(rng, 8, 512)
     if rng.random() < 0.6:
         dilation = rng.choice([2, 3, 4, 6])
