@@ -275,7 +275,7 @@ class Emitter:
         return str(index)
 
     def _bind_run_time(self, name: str, scalar: ScalarExpr) -> None:
-        key = -1 - int(name.removeprefix("at"))
+        key = -1 - list(self.scalars.run_time_indices).index(name)
         if key in self._names:
             return
         text = self._emit_scoped(scalar, _count_uses(scalar))

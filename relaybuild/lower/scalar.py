@@ -5,7 +5,7 @@ Expressions are hash-consed: equal ones are one object, so that sharing in the m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from relaybuild.lower.index import Axis, Index, IndexLike
@@ -35,10 +35,12 @@ class ScalarExpr:
 class ScalarBuilder:
     """Makes hash-consed scalar expressions; implements `relaybuild.ir.scalar.ScalarAlgebra`.
 
-    `run_time_indices` maps the name of an index read at run time to the integer scalar that computes it.
+    `run_time_indices` maps the name of an index read at run time to the integer scalar that computes it; `fresh` makes
+    such names, different in one C function.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, fresh: Callable[[str], str] | None = None) -> None:
+        self._fresh = fresh or (lambda stem: f"{stem}{len(self.run_time_indices)}")
         self._interned: dict[tuple[object, ...], ScalarExpr] = {}
         self.run_time_indices: dict[str, ScalarExpr] = {}
         self._depends: dict[tuple[int, Axis], bool] = {}
@@ -104,7 +106,7 @@ class ScalarBuilder:
         for name, known in self.run_time_indices.items():
             if known is x:
                 return Index.opaque(name)
-        name = f"at{len(self.run_time_indices)}"
+        name = self._fresh("at")
         self.run_time_indices[name] = x
         return Index.opaque(name)
 

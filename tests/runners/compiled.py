@@ -5,8 +5,10 @@ Every comparison runs the library on NaNs first, so that what a run leaves in pa
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,21 +17,25 @@ from numpy.typing import NDArray
 
 import relaybuild.contrib.host.program
 from relaybuild import driver
-from relaybuild.build.toolchain import KERNEL_CFLAGS
+from relaybuild.build.library import LibrarySpec, Unit, build_library
+from relaybuild.build.toolchain import KERNEL_CFLAGS, probe
 from relaybuild.contrib import host
 from relaybuild.ir.expr import Constant, Expr, Function, Tuple, TupleGetItem, Var, const, var
 from relaybuild.ir.interpreter import interpret
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.op import call_op
 from relaybuild.ir.types import TensorType, TupleType
+from relaybuild.lower.sources import include_dir as kernel_include_dir
 from relaybuild.partition.backend import CodegenOptions, GeneratedCode
 from relaybuild.passes.infra import PassContext
 from relaybuild.passes.pipelines import default_pipeline
-from relaybuild.runtime import load_module
+from relaybuild.runtime import include_dir, load_module, source_dir
 from relaybuild.target import Target
 
 Array: TypeAlias = NDArray[Any]
 
+UNITS = 4
+"""Translation units with kernels in a library."""
 TARGETS = ("x86-64-v4", "x86-64-v3", "c")
 
 
@@ -88,13 +94,8 @@ class Batch:
         module = IRModule({"main": self.function()})
         with np.errstate(all="ignore"):
             expected = interpret(module, *self.arguments)
-        with threads_wanted_always():
-            artifact = driver.compile(module, target=target, opt_level=opt_level, jobs=2)
         problems: list[str] = []
-        for count in threads:
-            model = load_module(artifact.path, threads=count)
-            model.run_list([poisoned(argument) for argument in self.arguments])
-            found = model.run_list(self.arguments)
+        for count, found in run(self.function(), self.arguments, target, threads, opt_level):
             for label, want, have, tolerance in zip(self.labels, expected, found, self.exact):
                 problem = difference(want, have, tolerance)
                 if problem:
@@ -114,6 +115,33 @@ def generate(function: Function, target: str, opt_level: int = 3) -> GeneratedCo
         "model", "model", chosen, (*KERNEL_CFLAGS, *chosen.cflags), inputs, outputs, opt_level=opt_level
     )
     return host.generate(main, options)
+
+
+def run(
+    function: Function, arguments: Sequence[Array], target: str, threads: Sequence[int], opt_level: int
+) -> Iterator[tuple[int, list[Array]]]:
+    """(number of threads, results) of the compiled function, each after a run on NaNs."""
+    with threads_wanted_always():
+        code = generate(function, target, opt_level)
+    with tempfile.TemporaryDirectory(prefix="relaybuild-test-") as folder:
+        path = Path(folder) / "model.so"
+        build_together(code, target, path)
+        for count in threads:
+            model = load_module(path, threads=count)
+            model.run_list([poisoned(argument) for argument in arguments])
+            yield count, model.run_list(arguments)
+
+
+def build_together(code: GeneratedCode, target: str, path: Path) -> None:
+    """As the driver builds a library, but with all kernels in a few units, which compile faster."""
+    kernels = [unit.text for unit in code.units if unit.hot]
+    flags = (*KERNEL_CFLAGS, "-O1", *Target.parse(target).cflags)
+    units = [Unit(f"kernels{part}", "\n".join(kernels[part::UNITS]), flags) for part in range(UNITS)]
+    units += [Unit(unit.name, unit.text) for unit in code.units if not unit.hot]
+    units.append(Unit("runtime", (source_dir() / "runtime.c").read_text(encoding="utf-8")))
+    include_dirs = (include_dir(), kernel_include_dir())
+    spec = LibrarySpec("model", tuple(units), include_dirs, driver._evaluate_weights(code))
+    build_library(spec, probe(None), path.parent / "build", path, jobs=2)
 
 
 def poisoned(argument: Array) -> Array:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from runners.compiled import Batch, runnable_targets
 from suites.ops import Argument, Case, cases_of, names_with_cases
 
 from relaybuild.errors import UnsupportedError
 from relaybuild.ir.expr import Expr, Tuple, const
 from relaybuild.ir.op import all_ops, call_op
+from runners.compiled import Batch, runnable_targets
 
 SIZE = 100
 """Cases in one library."""

@@ -43,7 +43,8 @@ def channel_span(out_channels: int, in_channels: int, groups: int) -> ChannelSpa
     """The span of a grouped convolution: the channels of all groups that a block of 16 outputs touches.
 
     Within a span, channels of groups that an output does not belong to have weight zero. Where spans would reach past
-    the last block of input channels, every block reads all channels.
+    the last block of input channels, or past the last channel where there is one block, which may lie in rows without
+    pad lanes, every block reads all channels.
     """
     everything = ChannelSpan(in_channels, 0, 1)
     if groups == 1:
@@ -52,7 +53,8 @@ def channel_span(out_channels: int, in_channels: int, groups: int) -> ChannelSpa
     starts = range(0, out_channels, BLOCK)
     touched = min(groups, max((start + BLOCK - 1) // outs - start // outs + 1 for start in starts))
     reach = (starts[-1] // outs + touched) * ins
-    return ChannelSpan(touched * ins, ins, outs) if reach <= _blocks(in_channels) * BLOCK else everything
+    limit = in_channels if in_channels < BLOCK else _blocks(in_channels) * BLOCK
+    return ChannelSpan(touched * ins, ins, outs) if reach <= limit else everything
 
 
 def conv_shape(shape: Sequence[int], attrs: PackConvAttrs) -> tuple[int, ...]:
@@ -102,7 +104,7 @@ def _spread_groups(weight: Array, groups: int) -> Array:
     dense = np.zeros((outs_all, span.extent, *weight.shape[2:]), weight.dtype)
     for out in range(outs_all):
         first = (out // BLOCK * BLOCK) // span.group * span.step
-        start = out // span.group * span.step - first
+        start = out // (outs_all // groups) * ins - first
         dense[out, start : start + ins] = weight[out]
     return dense
 

@@ -72,7 +72,7 @@ def store(
     """
     if axis is not None and lanes == 1:
         index = [Index.of(part).substitute({axis: 0}) for part in index]
-    scalars = ScalarBuilder()
+    scalars = ScalarBuilder(builder.name)
     value = scalars.anchor(body.anchor_dtype) if anchor is not None else None
     root = body.rule(scalars, index, value)
     emitter = Emitter(builder, body.pointers, scalars, lanes if axis else 1, axis, anchor or "")

@@ -95,7 +95,7 @@ def _vector_output(
     acc = builder.declare("rb_v", "acc")
     builder.assign(acc, f"rb_splat({_initial(reduction)})")
     with _reduce_loops(builder, reduction.extents) as position:
-        scalars = ScalarBuilder()
+        scalars = ScalarBuilder(builder.name)
         root = reduction.element(scalars, index, position)
         value = Emitter(builder, body.pointers, scalars, lanes, lane).emit(root)
         builder.assign(acc, _combine(reduction.combine, acc, value, vector=True))
@@ -151,7 +151,7 @@ def _vector_row(builder: Builder, reduction: Reduction, body: Body, machine: Mac
         builder.loop("k", whole, step=lanes, last=whole - lanes) as k,
     ):
         lane = builder.axis("lane", lanes)
-        scalars = ScalarBuilder()
+        scalars = ScalarBuilder(builder.name)
         root = reduction.element(scalars, index, [*position, k + Index.of(lane)])
         value = Emitter(builder, body.pointers, scalars, lanes, lane).emit(root)
         builder.assign(acc, _combine(reduction.combine, acc, value, vector=True))
@@ -178,7 +178,7 @@ def _accumulate_scalar(
     position: Sequence[Index],
     total: str,
 ) -> None:
-    scalars = ScalarBuilder()
+    scalars = ScalarBuilder(builder.name)
     root = reduction.element(scalars, index, position)
     value = Emitter(builder, body.pointers, scalars).emit(root)
     builder.assign(total, _combine(reduction.combine, total, value, vector=False, dtype=reduction.dtype))
@@ -212,7 +212,7 @@ def arg_reduce_kernel(reduction: Reduction, body: Body, machine: Machine, *, las
         best = builder.declare(c_type(reduction.dtype), "best")
         at = builder.declare(c_type(body.output.dtype), "at_best")
         with builder.loop("k", reduction.extents[0]) as k:
-            scalars = ScalarBuilder()
+            scalars = ScalarBuilder(builder.name)
             root = reduction.element(scalars, index, [k])
             value = builder.let(c_type(reduction.dtype), "value", Emitter(builder, body.pointers, scalars).emit(root))
             compare = {"max": ">", "min": "<"}[reduction.combine] + ("=" if last_index else "")
@@ -270,7 +270,7 @@ def softmax_kernel(softmax: Softmax, body: Body, machine: Machine) -> Kernel:
 def _value(
     builder: Builder, softmax: Softmax, body: Body, index: Sequence[IndexLike], lanes: int, lane: Axis | None
 ) -> str:
-    scalars = ScalarBuilder()
+    scalars = ScalarBuilder(builder.name)
     root = softmax.element(scalars, index)
     text = Emitter(builder, body.pointers, scalars, lanes, lane).emit(root)
     return f"rb_splat({text})" if lane is not None and not scalars.depends_on(root, lane) else text
