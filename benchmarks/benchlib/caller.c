@@ -45,7 +45,8 @@ Caller *caller_open(const char *path) {
   *(void **)(&entry) = symbol;
   caller->api = entry();
   const RbModelInfo *info = caller->api->describe();
-  if (info->num_inputs > MOST_TENSORS || info->num_outputs > MOST_TENSORS || caller->api->create(1, &caller->instance)) {
+  if (info->num_inputs > MOST_TENSORS || info->num_outputs > MOST_TENSORS ||
+      caller->api->create(1, &caller->instance)) {
     free(caller);
     return NULL;
   }

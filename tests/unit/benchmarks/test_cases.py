@@ -11,12 +11,12 @@ from benchlib.limits import Work
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_sizes_ascend_from_tiny_to_large(name: str) -> None:
-    cases = draw_cases([name], 10, 1)
+    cases = draw_cases([name], 5, 1)
     sizes = [nominal_seconds(case.work) for case in cases]
     assert all(case.template == name for case in cases)
     assert sizes[0] < LEAST_SECONDS * 20
     assert sizes[-1] > MOST_SECONDS / 10
-    assert sum(after > before for before, after in itertools.pairwise(sizes)) >= 7
+    assert sum(after > before for before, after in itertools.pairwise(sizes)) >= 3
 
 
 def test_the_seed_decides_and_templates_do_not_disturb_each_other() -> None:

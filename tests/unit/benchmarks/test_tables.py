@@ -65,7 +65,7 @@ def test_calls_from_python_and_c_are_timed_in_turns() -> None:
 
 
 def test_a_model_that_is_not_there_is_an_error_with_a_remedy() -> None:
-    with pytest.raises(UserError, match="there is no model 'nowhere.onnx'"):
+    with pytest.raises(UserError, match=r"there is no model 'nowhere\.onnx'"):
         find_models(["nowhere.onnx"], None)
-    with pytest.raises(UserError, match="fetch_models.py"):
+    with pytest.raises(UserError, match=r"fetch_models\.py"):
         find_models(["nowhere"], None)
