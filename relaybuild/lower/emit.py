@@ -320,8 +320,8 @@ def _int_literal(value: int, dtype: str) -> str:
     if value == -(2**63):
         return "INT64_MIN"
     text = f"{value}LL" if dtype == "int64" and abs(value) > 2**31 - 1 else str(value)
-    if dtype == "uint64" or (dtype == "uint32" and value > 2**31 - 1):
-        text = f"{value}ULL"
+    if dtype in ("uint32", "uint64"):
+        text = f"{value}U{'LL' if dtype == 'uint64' else ''}"
     return f"({text})" if value < 0 else text
 
 
@@ -343,7 +343,7 @@ def _scalar_unary(node: ScalarExpr, x: str) -> str:
     suffix = "" if dtype == "float64" else "f"
     one = "1.0" if dtype == "float64" else "1.0f"
     if name == "neg":
-        return f"(-{x})"
+        return f"(-{x})" if floating else _negated(x, dtype)
     if name == "not":
         return f"(!{x})"
     if name in ("isnan", "isinf"):
@@ -357,7 +357,7 @@ def _scalar_unary(node: ScalarExpr, x: str) -> str:
     if name == "rsqrt":
         return f"({one} / sqrt{suffix}({x}))"
     if name == "abs" and not floating:
-        return f"({x} < 0 ? -{x} : {x})"
+        return x if dtype.startswith("u") else f"({x} < 0 ? {_negated(x, dtype)} : {x})"
     if name in ("floor", "ceil", "round", "trunc") and not floating:
         return x
     if name in _LIBM:
@@ -365,32 +365,62 @@ def _scalar_unary(node: ScalarExpr, x: str) -> str:
     raise InternalError(f"scalar operation '{name}' has no C form")
 
 
+def _negated(x: str, dtype: str) -> str:
+    """An integer's negative, which wraps around."""
+    if dtype.startswith("u"):
+        return f"(({c_type(dtype)})(0U - {x}))"
+    return _narrowed(f"rb_neg_{_width(dtype)}({x})", dtype)
+
+
+def _width(dtype: str) -> str:
+    """The integers in which C computes those of `dtype`, as names in `vector.h` end."""
+    return {"int64": "i64", "uint64": "u64", "uint32": "u32"}.get(dtype, "i32")
+
+
+def _narrowed(text: str, dtype: str) -> str:
+    """A result of C's wider type as one of `dtype`."""
+    return f"(({c_type(dtype)}){text})" if dtype in ("int8", "int16", "uint8", "uint16", "float16") else text
+
+
 def _scalar_binary(node: ScalarExpr, a: str, b: str) -> str:
     name, dtype = node.data, node.args[0].dtype
-    floating = dtype.startswith("float")
-    suffix = "" if dtype == "float64" else "f"
-    if name in _INFIX:
-        text = f"({a} {_INFIX[name]} {b})"
-        narrow = name not in COMPARISONS and dtype in ("int8", "int16", "uint8", "uint16", "float16")
-        return f"(({c_type(dtype)}){text})" if narrow else text
+    if dtype.startswith("float"):
+        return _narrowed(_float_binary(name, dtype, a, b), "bool" if name in COMPARISONS else dtype)
     if name == "xor":
         return f"(!{a} != !{b})"
     if name in ("max", "min"):
-        if floating:
-            return f"rb_{name}_{'f64' if dtype == 'float64' else 'f32'}({a}, {b})"
         return f"({a} {'>' if name == 'max' else '<'} {b} ? {a} : {b})"
-    if name == "pow":
-        return f"pow{suffix}({a}, {b})" if floating else f"(({c_type(dtype)})pow((double){a}, (double){b}))"
-    if name == "mod":
-        return f"fmod{suffix}({a}, {b})" if floating else f"({a} % {b})"
+    if name in ("add", "sub", "mul") and dtype in ("int32", "int64"):
+        return f"(({c_type(dtype)})((u{c_type(dtype)}){a} {_INFIX[name]} (u{c_type(dtype)}){b}))"
+    if name == "div" and _divides_plainly(node.args[1]):
+        return _narrowed(f"({a} / {b})", dtype)
+    if name in _INTEGER_CALLS:
+        return _narrowed(f"rb_{name}_{_width(dtype)}({a}, {b})", dtype)
+    if name in _INFIX:
+        text = f"({a} {_INFIX[name]} {b})"
+        return text if name in COMPARISONS else _narrowed(text, dtype)
+    raise InternalError(f"scalar operation '{name}' has no C form")
+
+
+_INTEGER_CALLS = ("div", "mod", "floordiv", "floormod", "pow", "shl", "shr")
+
+
+def _divides_plainly(divisor: ScalarExpr) -> bool:
+    """Whether no dividend makes a division by it trap."""
+    return divisor.op == "const" and divisor.data not in (0, -1)
+
+
+def _float_binary(name: str, dtype: str, a: str, b: str) -> str:
+    suffix = "" if dtype == "float64" else "f"
+    width = "f64" if dtype == "float64" else "f32"
+    if name in ("max", "min", "floormod"):
+        return f"rb_{name}_{width}({a}, {b})"
+    if name in ("pow", "mod"):
+        return f"{'fmod' if name == 'mod' else name}{suffix}({a}, {b})"
     if name == "floordiv":
-        return (
-            f"floor{suffix}({a} / {b})" if floating else f"({a} / {b} - (({a} % {b} != 0) && (({a} < 0) != ({b} < 0))))"
-        )
-    if name == "floormod":
-        if floating:
-            return f"({a} - {b} * floor{suffix}({a} / {b}))"
-        return f"({a} % {b} + (({a} % {b} != 0) && (({a} < 0) != ({b} < 0)) ? {b} : 0))"
+        return f"floor{suffix}({a} / {b})"
+    if name in _INFIX:
+        return f"({a} {_INFIX[name]} {b})"
     raise InternalError(f"scalar operation '{name}' has no C form")
 
 

@@ -212,7 +212,8 @@ class Index:
         return _remainder(rest, divisor)
 
     def _split(self, divisor: int) -> tuple[Index, Index]:
-        """(q, r) with self = divisor * q + r, q taking every term that is a multiple of the divisor."""
+        """(q, r) with self = divisor * q + r and r never negative, q taking every term that is a multiple of the divisor
+        where that leaves such an r."""
         multiple: list[tuple[Monomial, int]] = []
         rest: list[tuple[Monomial, int]] = []
         for monomial, coefficient in self.terms:
@@ -223,7 +224,12 @@ class Index:
                 rest.append(((), coefficient % divisor))
             else:
                 rest.append((monomial, coefficient))
-        return _from_terms(multiple), _from_terms(rest)
+        quotient, remaining = _from_terms(multiple), _from_terms(rest)
+        least = remaining.lower
+        if least is None:
+            return Index(()), self
+        shift = max(0, -(least // divisor))
+        return quotient - shift, remaining + shift * divisor
 
     def __str__(self) -> str:
         if not self.terms:

@@ -18,8 +18,8 @@ Element: TypeAlias = Callable[[ScalarBuilder, Sequence[IndexLike], Sequence[Inde
 """The value reduced at (index of the output, index within the reduced dimensions)."""
 
 _INITIAL = {"sum": "0", "prod": "1", "max": "-INFINITY", "min": "INFINITY", "any": "0", "all": "1"}
-_LEAST = {"int32": "INT32_MIN", "int64": "INT64_MIN", "int8": "INT8_MIN", "int16": "INT16_MIN"}
-_LARGEST = {"int32": "INT32_MAX", "int64": "INT64_MAX", "int8": "INT8_MAX", "int16": "INT16_MAX", "uint8": "UINT8_MAX"}
+_LEAST = {f"int{bits}": f"INT{bits}_MIN" for bits in (8, 16, 32, 64)}
+_LARGEST = {f"{kind}{bits}": f"{kind.upper()}{bits}_MAX" for kind in ("int", "uint") for bits in (8, 16, 32, 64)}
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,10 @@ def _initial(reduction: Reduction) -> str:
 
 def _combine(combine: str, total: str, value: str, *, vector: bool, dtype: str = "float32") -> str:
     if combine in ("sum", "prod"):
-        return f"{total} {'+' if combine == 'sum' else '*'} {value}"
+        operator = "+" if combine == "sum" else "*"
+        if dtype in ("int32", "int64"):
+            return f"({c_type(dtype)})((u{c_type(dtype)}){total} {operator} (u{c_type(dtype)}){value})"
+        return f"{total} {operator} {value}"
     if combine in ("any", "all"):
         return f"{total} {'||' if combine == 'any' else '&&'} {value}"
     if vector:

@@ -164,7 +164,11 @@ RB_LANEWISE(rb_atanh, atanhf)
 RB_LANEWISE2(rb_pow, powf)
 RB_LANEWISE2(rb_mod, fmodf)
 RB_INLINE rb_v rb_floordiv(rb_v a, rb_v b) { return rb_floor(a / b); }
-RB_INLINE rb_v rb_floormod(rb_v a, rb_v b) { return a - b * rb_floor(a / b); }
+RB_INLINE rb_v rb_floormod(rb_v a, rb_v b) {
+  rb_v rest = rb_mod(a, b), zero = rb_splat(0.0f);
+  rb_m adjust = RB_COMPARE(rest, !=, zero) & (RB_COMPARE(rest, <, zero) ^ RB_COMPARE(b, <, zero));
+  return rest + rb_and(b, adjust);
+}
 RB_INLINE rb_m rb_isnan(rb_v v) { return RB_NOT_NUMBER(v); }
 RB_INLINE rb_m rb_isinf(rb_v v) { return RB_COMPARE(rb_abs(v), ==, rb_splat(INFINITY)); }
 
@@ -344,5 +348,60 @@ RB_INLINE float rb_max_f32(float a, float b) { return (a > b || a != a) ? a : b;
 RB_INLINE float rb_min_f32(float a, float b) { return (a < b || a != a) ? a : b; }
 RB_INLINE double rb_max_f64(double a, double b) { return (a > b || a != a) ? a : b; }
 RB_INLINE double rb_min_f64(double a, double b) { return (a < b || a != a) ? a : b; }
+RB_INLINE float rb_floormod_f32(float a, float b) {
+  float rest = fmodf(a, b);
+  return rest != 0.0f && (rest < 0.0f) != (b < 0.0f) ? rest + b : rest;
+}
+RB_INLINE double rb_floormod_f64(double a, double b) {
+  double rest = fmod(a, b);
+  return rest != 0.0 && (rest < 0.0) != (b < 0.0) ? rest + b : rest;
+}
+
+/* Integers wrap around; a division by zero and its remainder are 0; a shift by the width or more leaves no bit. */
+#define RB_UNSIGNED_INTEGERS(name, type, bits)                                                  \
+  RB_INLINE type rb_div_##name(type a, type b) { return b == 0 ? 0 : a / b; }                   \
+  RB_INLINE type rb_mod_##name(type a, type b) { return b == 0 ? 0 : a % b; }                   \
+  RB_INLINE type rb_floordiv_##name(type a, type b) { return rb_div_##name(a, b); }             \
+  RB_INLINE type rb_floormod_##name(type a, type b) { return rb_mod_##name(a, b); }             \
+  RB_INLINE type rb_shl_##name(type a, type b) { return b < (bits) ? (type)(a << b) : 0; }      \
+  RB_INLINE type rb_shr_##name(type a, type b) { return b < (bits) ? (type)(a >> b) : 0; }      \
+  RB_INLINE type rb_pow_##name(type a, type b) {                                                \
+    type result = 1;                                                                            \
+    for (; b; b >>= 1, a *= a) {                                                                \
+      result = b & 1 ? result * a : result;                                                     \
+    }                                                                                           \
+    return result;                                                                              \
+  }
+RB_UNSIGNED_INTEGERS(u32, uint32_t, 32)
+RB_UNSIGNED_INTEGERS(u64, uint64_t, 64)
+
+#define RB_SIGNED_INTEGERS(name, type, other, unsigned_type, bits)                              \
+  RB_INLINE type rb_neg_##name(type a) { return (type)(0u - (unsigned_type)a); }                \
+  RB_INLINE type rb_div_##name(type a, type b) {                                                \
+    return b == 0 ? 0 : b == -1 ? rb_neg_##name(a) : a / b;                                     \
+  }                                                                                             \
+  RB_INLINE type rb_mod_##name(type a, type b) { return b == 0 || b == -1 ? 0 : a % b; }        \
+  RB_INLINE type rb_floordiv_##name(type a, type b) {                                           \
+    type rest = rb_mod_##name(a, b);                                                            \
+    return rb_div_##name(a, b) - (rest != 0 && (rest < 0) != (b < 0));                          \
+  }                                                                                             \
+  RB_INLINE type rb_floormod_##name(type a, type b) {                                           \
+    type rest = rb_mod_##name(a, b);                                                            \
+    return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;                                \
+  }                                                                                             \
+  RB_INLINE type rb_shl_##name(type a, type b) {                                                \
+    return b >= 0 && b < (bits) ? (type)((unsigned_type)a << b) : 0;                            \
+  }                                                                                             \
+  RB_INLINE type rb_shr_##name(type a, type b) {                                                \
+    return b >= 0 && b < (bits) ? a >> b : a < 0 ? -1 : 0;                                      \
+  }                                                                                             \
+  RB_INLINE type rb_pow_##name(type a, type b) {                                                \
+    if (b < 0) {                                                                                \
+      return a == 1 ? 1 : a == -1 ? (b % 2 ? -1 : 1) : 0;                                       \
+    }                                                                                           \
+    return (type)rb_pow_##other((unsigned_type)a, (unsigned_type)b);                            \
+  }
+RB_SIGNED_INTEGERS(i32, int32_t, u32, uint32_t, 32)
+RB_SIGNED_INTEGERS(i64, int64_t, u64, uint64_t, 64)
 
 #endif

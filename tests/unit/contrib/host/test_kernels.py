@@ -65,7 +65,7 @@ def finish(r: Random, batch: Batch, value: Expr) -> Expr:
     if r.chance(0.3):
         value = call("multiply", value, call("sigmoid", value))
     if r.chance(0.3):
-        value = call(str(r.of("nn.relu", "exp", "erf")), call("clip", value, a_min=-3.0, a_max=3.0))
+        value = call(str(r.of("nn.relu", "tanh", "erf")), call("clip", value, a_min=-3.0, a_max=3.0))
     match r.number(0, 7):
         case 0:
             size = r.number(1, 3)
