@@ -143,12 +143,12 @@ def compile(
         options = _codegen_options(title, chosen, source, threads or 0, opt_level, precise)
         code = all_backends()["host"].codegen(main, options)
         weights = _evaluate_weights(code)
-    folder = _work_folder(save_temps)
-    path = folder / f"{options.symbol}.so"
     spec = _library(options, code, weights)
-    report = _build(spec, toolchain, folder, path, jobs, keep=save_temps is not None, clock=clock)
-    summary = _summary(path, clock, source, code, report)
-    artifact = Artifact(path, title, summary, _header(options, main), module)
+    with _work_folder(save_temps) as folder:
+        path = folder / f"{options.symbol}.so"
+        report = _build(spec, toolchain, folder, path, jobs, keep=save_temps is not None, clock=clock)
+        summary = _summary(path, clock, source, code, report)
+        artifact = Artifact(path, title, summary, _header(options, main), module)
     if save_temps is None:
         weakref.finalize(artifact, shutil.rmtree, folder, ignore_errors=True)
     return artifact
@@ -258,15 +258,23 @@ def _evaluate_weights(code: GeneratedCode) -> WeightBlob | None:
     return WeightBlob(write, digest, code.weight_bytes)
 
 
-def _work_folder(save_temps: str | Path | None) -> Path:
+@contextlib.contextmanager
+def _work_folder(save_temps: str | Path | None) -> Iterator[Path]:
+    """The folder given, or a temporary one that is removed where the build in it fails."""
     if save_temps is None:
-        return Path(tempfile.mkdtemp(prefix="relaybuild-"))
+        folder = Path(tempfile.mkdtemp(prefix="relaybuild-"))
+        try:
+            yield folder
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        return
     folder = Path(save_temps)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot make the folder '{folder}': {error.strerror}") from None
-    return folder
+    yield folder
 
 
 def _library(options: CodegenOptions, code: GeneratedCode, weights: WeightBlob | None) -> LibrarySpec:

@@ -83,9 +83,9 @@ class Anchor:
     """How the host lowers an operator by a template.
 
     `needs(call, is_weight, setting)` says for each argument how it is read, where `is_weight[k]` tells whether argument
-    k is known when the library is built. `blocked(call)` tells whether the result lies in channel blocks; `loads` what may be
-    computed on the way of a `Loaded` argument: nothing, a change of place, or arithmetic too (where the template reads
-    each element once).
+    k is known when the library is built. `blocked(call)` tells whether the result lies in channel blocks; `loads` what
+    may be computed on the way of a `Loaded` argument: nothing, a change of place, or arithmetic too (where the template
+    reads each element once).
     """
 
     ops: tuple[str, ...]
