@@ -27,20 +27,38 @@ typedef float rb_v __attribute__((vector_size(4 * RB_LANES)));
 typedef int32_t rb_m __attribute__((vector_size(4 * RB_LANES)));
 typedef float rb_vu __attribute__((vector_size(4 * RB_LANES), aligned(4), may_alias));
 
-RB_INLINE rb_v rb_load(const float *p) { return *(const rb_vu *)(const void *)p; }
-RB_INLINE void rb_store(float *p, rb_v v) { *(rb_vu *)(void *)p = v; }
-RB_INLINE rb_v rb_splat(float x) { return x - (rb_v){0}; }
-RB_INLINE rb_m rb_bits(rb_v v) { return (rb_m)v; }
-RB_INLINE rb_v rb_float_of(rb_m m) { return __builtin_convertvector(m, rb_v); }
-RB_INLINE rb_v rb_of_bits(rb_m m) { return (rb_v)m; }
-RB_INLINE rb_m rb_splat_mask(int condition) { return (rb_m){0} - (condition ? 1 : 0); }
-RB_INLINE rb_v rb_select(rb_m m, rb_v a, rb_v b) { return (rb_v)((m & (rb_m)a) | (~m & (rb_m)b)); }
-RB_INLINE rb_v rb_and(rb_v v, rb_m m) { return (rb_v)((rb_m)v & m); }
-#define RB_EACH_LANE(result, expression)              \
-  do {                                                \
-    for (int lane = 0; lane < RB_LANES; ++lane) {     \
-      (result)[lane] = (expression);                  \
-    }                                                 \
+RB_INLINE rb_v rb_load(const float *p) {
+  return *(const rb_vu *)(const void *)p;
+}
+RB_INLINE void rb_store(float *p, rb_v v) {
+  *(rb_vu *)(void *)p = v;
+}
+RB_INLINE rb_v rb_splat(float x) {
+  return x - (rb_v){0};
+}
+RB_INLINE rb_m rb_bits(rb_v v) {
+  return (rb_m)v;
+}
+RB_INLINE rb_v rb_float_of(rb_m m) {
+  return __builtin_convertvector(m, rb_v);
+}
+RB_INLINE rb_v rb_of_bits(rb_m m) {
+  return (rb_v)m;
+}
+RB_INLINE rb_m rb_splat_mask(int condition) {
+  return (rb_m){0} - (condition ? 1 : 0);
+}
+RB_INLINE rb_v rb_select(rb_m m, rb_v a, rb_v b) {
+  return (rb_v)((m & (rb_m)a) | (~m & (rb_m)b));
+}
+RB_INLINE rb_v rb_and(rb_v v, rb_m m) {
+  return (rb_v)((rb_m)v & m);
+}
+#define RB_EACH_LANE(result, expression)                                                                               \
+  do {                                                                                                                 \
+    for (int lane = 0; lane < RB_LANES; ++lane) {                                                                      \
+      (result)[lane] = (expression);                                                                                   \
+    }                                                                                                                  \
   } while (0)
 #define RB_LANE(v, lane) ((v)[lane])
 
@@ -60,32 +78,48 @@ RB_INLINE float rb_sum_lanes(rb_v v) {
 typedef float rb_v;
 typedef int32_t rb_m;
 
-RB_INLINE rb_v rb_load(const float *p) { return *p; }
-RB_INLINE void rb_store(float *p, rb_v v) { *p = v; }
-RB_INLINE rb_v rb_splat(float x) { return x; }
+RB_INLINE rb_v rb_load(const float *p) {
+  return *p;
+}
+RB_INLINE void rb_store(float *p, rb_v v) {
+  *p = v;
+}
+RB_INLINE rb_v rb_splat(float x) {
+  return x;
+}
 RB_INLINE rb_m rb_bits(rb_v v) {
   rb_m m;
   memcpy(&m, &v, sizeof m);
   return m;
 }
-RB_INLINE rb_v rb_float_of(rb_m m) { return (float)m; }
+RB_INLINE rb_v rb_float_of(rb_m m) {
+  return (float)m;
+}
 RB_INLINE rb_v rb_of_bits(rb_m m) {
   rb_v v;
   memcpy(&v, &m, sizeof v);
   return v;
 }
-RB_INLINE rb_m rb_splat_mask(int condition) { return condition ? -1 : 0; }
-RB_INLINE rb_v rb_select(rb_m m, rb_v a, rb_v b) { return m ? a : b; }
-RB_INLINE rb_v rb_and(rb_v v, rb_m m) { return m ? v : 0.0f; }
-#define RB_EACH_LANE(result, expression)   \
-  do {                                     \
-    for (int lane = 0; lane < 1; ++lane) { \
-      (result) = (expression);             \
-    }                                      \
+RB_INLINE rb_m rb_splat_mask(int condition) {
+  return condition ? -1 : 0;
+}
+RB_INLINE rb_v rb_select(rb_m m, rb_v a, rb_v b) {
+  return m ? a : b;
+}
+RB_INLINE rb_v rb_and(rb_v v, rb_m m) {
+  return m ? v : 0.0f;
+}
+#define RB_EACH_LANE(result, expression)                                                                               \
+  do {                                                                                                                 \
+    for (int lane = 0; lane < 1; ++lane) {                                                                             \
+      (result) = (expression);                                                                                         \
+    }                                                                                                                  \
   } while (0)
 #define RB_LANE(v, lane) (v)
 
-RB_INLINE float rb_sum_lanes(rb_v v) { return v; }
+RB_INLINE float rb_sum_lanes(rb_v v) {
+  return v;
+}
 
 #endif
 
@@ -99,10 +133,18 @@ RB_INLINE float rb_sum_lanes(rb_v v) { return v; }
 #endif
 
 /* Maximum and minimum return NaN where either argument is one. */
-RB_INLINE rb_v rb_max(rb_v a, rb_v b) { return rb_select(RB_COMPARE(a, >, b) | RB_NOT_NUMBER(a), a, b); }
-RB_INLINE rb_v rb_min(rb_v a, rb_v b) { return rb_select(RB_COMPARE(a, <, b) | RB_NOT_NUMBER(a), a, b); }
-RB_INLINE rb_v rb_relu(rb_v v) { return rb_and(v, ~RB_COMPARE(v, <, rb_splat(0.0f))); }
-RB_INLINE rb_v rb_abs(rb_v v) { return rb_of_bits(rb_bits(v) & 0x7fffffff); }
+RB_INLINE rb_v rb_max(rb_v a, rb_v b) {
+  return rb_select(RB_COMPARE(a, >, b) | RB_NOT_NUMBER(a), a, b);
+}
+RB_INLINE rb_v rb_min(rb_v a, rb_v b) {
+  return rb_select(RB_COMPARE(a, <, b) | RB_NOT_NUMBER(a), a, b);
+}
+RB_INLINE rb_v rb_relu(rb_v v) {
+  return rb_and(v, ~RB_COMPARE(v, <, rb_splat(0.0f)));
+}
+RB_INLINE rb_v rb_abs(rb_v v) {
+  return rb_of_bits(rb_bits(v) & 0x7fffffff);
+}
 RB_INLINE rb_v rb_copysign(rb_v magnitude, rb_v sign) {
   return rb_of_bits((rb_bits(magnitude) & 0x7fffffff) | (rb_bits(sign) & (rb_m)(rb_bits(sign) & ~0x7fffffff)));
 }
@@ -131,11 +173,11 @@ RB_INLINE float rb_prod_lanes(rb_v v) {
   return product;
 }
 
-#define RB_LANEWISE(name, function)                \
-  RB_INLINE rb_v name(rb_v v) {                    \
-    rb_v result = v;                               \
-    RB_EACH_LANE(result, function(RB_LANE(v, lane))); \
-    return result;                                 \
+#define RB_LANEWISE(name, function)                                                                                    \
+  RB_INLINE rb_v name(rb_v v) {                                                                                        \
+    rb_v result = v;                                                                                                   \
+    RB_EACH_LANE(result, function(RB_LANE(v, lane)));                                                                  \
+    return result;                                                                                                     \
   }
 RB_LANEWISE(rb_sqrt, sqrtf)
 RB_LANEWISE(rb_floor, floorf)
@@ -155,22 +197,28 @@ RB_LANEWISE(rb_asinh, asinhf)
 RB_LANEWISE(rb_acosh, acoshf)
 RB_LANEWISE(rb_atanh, atanhf)
 
-#define RB_LANEWISE2(name, function)                                \
-  RB_INLINE rb_v name(rb_v a, rb_v b) {                             \
-    rb_v result = a;                                                \
-    RB_EACH_LANE(result, function(RB_LANE(a, lane), RB_LANE(b, lane))); \
-    return result;                                                  \
+#define RB_LANEWISE2(name, function)                                                                                   \
+  RB_INLINE rb_v name(rb_v a, rb_v b) {                                                                                \
+    rb_v result = a;                                                                                                   \
+    RB_EACH_LANE(result, function(RB_LANE(a, lane), RB_LANE(b, lane)));                                                \
+    return result;                                                                                                     \
   }
 RB_LANEWISE2(rb_pow, powf)
 RB_LANEWISE2(rb_mod, fmodf)
-RB_INLINE rb_v rb_floordiv(rb_v a, rb_v b) { return rb_floor(a / b); }
+RB_INLINE rb_v rb_floordiv(rb_v a, rb_v b) {
+  return rb_floor(a / b);
+}
 RB_INLINE rb_v rb_floormod(rb_v a, rb_v b) {
   rb_v rest = rb_mod(a, b), zero = rb_splat(0.0f);
   rb_m adjust = RB_COMPARE(rest, !=, zero) & (RB_COMPARE(rest, <, zero) ^ RB_COMPARE(b, <, zero));
   return rest + rb_and(b, adjust);
 }
-RB_INLINE rb_m rb_isnan(rb_v v) { return RB_NOT_NUMBER(v); }
-RB_INLINE rb_m rb_isinf(rb_v v) { return RB_COMPARE(rb_abs(v), ==, rb_splat(INFINITY)); }
+RB_INLINE rb_m rb_isnan(rb_v v) {
+  return RB_NOT_NUMBER(v);
+}
+RB_INLINE rb_m rb_isinf(rb_v v) {
+  return RB_COMPARE(rb_abs(v), ==, rb_splat(INFINITY));
+}
 
 /* e^x within 2 ulp: x = k ln 2 + r, |r| <= ln 2 / 2, and the Taylor polynomial of degree 7 in r. Overflows to infinity
  * above 88.72, to 0 below -104 through two scalings, keeps NaN. */
@@ -220,7 +268,9 @@ RB_INLINE rb_v rb_log(rb_v x) {
   return rb_select(RB_NOT_NUMBER(x), x, result);
 }
 
-RB_INLINE rb_v rb_sigmoid(rb_v x) { return 1.0f / (1.0f + rb_exp(-x)); }
+RB_INLINE rb_v rb_sigmoid(rb_v x) {
+  return 1.0f / (1.0f + rb_exp(-x));
+}
 
 /* tanh: an odd polynomial near 0, where (1 - e) / (1 + e) cancels; the exponential form beyond. */
 RB_INLINE rb_v rb_tanh(rb_v x) {
@@ -264,17 +314,24 @@ RB_INLINE rb_v rb_erf(rb_v x) {
   return rb_select(RB_NOT_NUMBER(x), x, rb_copysign(positive, x));
 }
 
-RB_INLINE rb_v rb_neg(rb_v v) { return -v; }
-RB_INLINE rb_v rb_rsqrt(rb_v v) { return 1.0f / rb_sqrt(v); }
+RB_INLINE rb_v rb_neg(rb_v v) {
+  return -v;
+}
+RB_INLINE rb_v rb_rsqrt(rb_v v) {
+  return 1.0f / rb_sqrt(v);
+}
 RB_INLINE rb_v rb_sign(rb_v v) {
   rb_v unit = rb_select(RB_COMPARE(v, >, rb_splat(0.0f)), rb_splat(1.0f), rb_splat(0.0f));
   unit = rb_select(RB_COMPARE(v, <, rb_splat(0.0f)), rb_splat(-1.0f), unit);
   return rb_select(RB_NOT_NUMBER(v), v, unit);
 }
 
-/* The sums of the lanes of each of RB_LANES vectors, as the lanes of one vector: halves are folded until one is left. */
+/* The sums of the lanes of each of RB_LANES vectors, as the lanes of one vector: halves are folded until one is left.
+ */
 #if RB_LANES == 1
-RB_INLINE rb_v rb_sum_each(const rb_v *v) { return v[0]; }
+RB_INLINE rb_v rb_sum_each(const rb_v *v) {
+  return v[0];
+}
 #else
 #if defined(__clang__)
 #define RB_PICK(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
@@ -300,25 +357,20 @@ RB_INLINE rb_v rb_fold3(rb_v a, rb_v b) {
 }
 #elif RB_LANES == 8
 RB_INLINE rb_v rb_fold0(rb_v a, rb_v b) {
-  return RB_PICK(a, b, 0, 1, 2, 3, 8, 9, 10, 11) +
-         RB_PICK(a, b, 4, 5, 6, 7, 12, 13, 14, 15);
+  return RB_PICK(a, b, 0, 1, 2, 3, 8, 9, 10, 11) + RB_PICK(a, b, 4, 5, 6, 7, 12, 13, 14, 15);
 }
 RB_INLINE rb_v rb_fold1(rb_v a, rb_v b) {
-  return RB_PICK(a, b, 0, 1, 4, 5, 8, 9, 12, 13) +
-         RB_PICK(a, b, 2, 3, 6, 7, 10, 11, 14, 15);
+  return RB_PICK(a, b, 0, 1, 4, 5, 8, 9, 12, 13) + RB_PICK(a, b, 2, 3, 6, 7, 10, 11, 14, 15);
 }
 RB_INLINE rb_v rb_fold2(rb_v a, rb_v b) {
-  return RB_PICK(a, b, 0, 2, 4, 6, 8, 10, 12, 14) +
-         RB_PICK(a, b, 1, 3, 5, 7, 9, 11, 13, 15);
+  return RB_PICK(a, b, 0, 2, 4, 6, 8, 10, 12, 14) + RB_PICK(a, b, 1, 3, 5, 7, 9, 11, 13, 15);
 }
 #elif RB_LANES == 4
 RB_INLINE rb_v rb_fold0(rb_v a, rb_v b) {
-  return RB_PICK(a, b, 0, 1, 4, 5) +
-         RB_PICK(a, b, 2, 3, 6, 7);
+  return RB_PICK(a, b, 0, 1, 4, 5) + RB_PICK(a, b, 2, 3, 6, 7);
 }
 RB_INLINE rb_v rb_fold1(rb_v a, rb_v b) {
-  return RB_PICK(a, b, 0, 2, 4, 6) +
-         RB_PICK(a, b, 1, 3, 5, 7);
+  return RB_PICK(a, b, 0, 2, 4, 6) + RB_PICK(a, b, 1, 3, 5, 7);
 }
 #endif
 RB_INLINE rb_v rb_sum_each(const rb_v *v) {
@@ -344,10 +396,18 @@ RB_INLINE rb_v rb_sum_each(const rb_v *v) {
 #endif
 
 /* Scalars, for code without vectors. */
-RB_INLINE float rb_max_f32(float a, float b) { return (a > b || a != a) ? a : b; }
-RB_INLINE float rb_min_f32(float a, float b) { return (a < b || a != a) ? a : b; }
-RB_INLINE double rb_max_f64(double a, double b) { return (a > b || a != a) ? a : b; }
-RB_INLINE double rb_min_f64(double a, double b) { return (a < b || a != a) ? a : b; }
+RB_INLINE float rb_max_f32(float a, float b) {
+  return (a > b || a != a) ? a : b;
+}
+RB_INLINE float rb_min_f32(float a, float b) {
+  return (a < b || a != a) ? a : b;
+}
+RB_INLINE double rb_max_f64(double a, double b) {
+  return (a > b || a != a) ? a : b;
+}
+RB_INLINE double rb_min_f64(double a, double b) {
+  return (a < b || a != a) ? a : b;
+}
 RB_INLINE float rb_floormod_f32(float a, float b) {
   float rest = fmodf(a, b);
   return rest != 0.0f && (rest < 0.0f) != (b < 0.0f) ? rest + b : rest;
@@ -358,48 +418,64 @@ RB_INLINE double rb_floormod_f64(double a, double b) {
 }
 
 /* Integers wrap around; a division by zero and its remainder are 0; a shift by the width or more leaves no bit. */
-#define RB_UNSIGNED_INTEGERS(name, type, bits)                                                  \
-  RB_INLINE type rb_div_##name(type a, type b) { return b == 0 ? 0 : a / b; }                   \
-  RB_INLINE type rb_mod_##name(type a, type b) { return b == 0 ? 0 : a % b; }                   \
-  RB_INLINE type rb_floordiv_##name(type a, type b) { return rb_div_##name(a, b); }             \
-  RB_INLINE type rb_floormod_##name(type a, type b) { return rb_mod_##name(a, b); }             \
-  RB_INLINE type rb_shl_##name(type a, type b) { return b < (bits) ? (type)(a << b) : 0; }      \
-  RB_INLINE type rb_shr_##name(type a, type b) { return b < (bits) ? (type)(a >> b) : 0; }      \
-  RB_INLINE type rb_pow_##name(type a, type b) {                                                \
-    type result = 1;                                                                            \
-    for (; b; b >>= 1, a *= a) {                                                                \
-      result = b & 1 ? result * a : result;                                                     \
-    }                                                                                           \
-    return result;                                                                              \
+#define RB_UNSIGNED_INTEGERS(name, type, bits)                                                                         \
+  RB_INLINE type rb_div_##name(type a, type b) {                                                                       \
+    return b == 0 ? 0 : a / b;                                                                                         \
+  }                                                                                                                    \
+  RB_INLINE type rb_mod_##name(type a, type b) {                                                                       \
+    return b == 0 ? 0 : a % b;                                                                                         \
+  }                                                                                                                    \
+  RB_INLINE type rb_floordiv_##name(type a, type b) {                                                                  \
+    return rb_div_##name(a, b);                                                                                        \
+  }                                                                                                                    \
+  RB_INLINE type rb_floormod_##name(type a, type b) {                                                                  \
+    return rb_mod_##name(a, b);                                                                                        \
+  }                                                                                                                    \
+  RB_INLINE type rb_shl_##name(type a, type b) {                                                                       \
+    return b < (bits) ? (type)(a << b) : 0;                                                                            \
+  }                                                                                                                    \
+  RB_INLINE type rb_shr_##name(type a, type b) {                                                                       \
+    return b < (bits) ? (type)(a >> b) : 0;                                                                            \
+  }                                                                                                                    \
+  RB_INLINE type rb_pow_##name(type a, type b) {                                                                       \
+    type result = 1;                                                                                                   \
+    for (; b; b >>= 1, a *= a) {                                                                                       \
+      result = b & 1 ? result * a : result;                                                                            \
+    }                                                                                                                  \
+    return result;                                                                                                     \
   }
 RB_UNSIGNED_INTEGERS(u32, uint32_t, 32)
 RB_UNSIGNED_INTEGERS(u64, uint64_t, 64)
 
-#define RB_SIGNED_INTEGERS(name, type, other, unsigned_type, bits)                              \
-  RB_INLINE type rb_neg_##name(type a) { return (type)(0u - (unsigned_type)a); }                \
-  RB_INLINE type rb_div_##name(type a, type b) {                                                \
-    return b == 0 ? 0 : b == -1 ? rb_neg_##name(a) : a / b;                                     \
-  }                                                                                             \
-  RB_INLINE type rb_mod_##name(type a, type b) { return b == 0 || b == -1 ? 0 : a % b; }        \
-  RB_INLINE type rb_floordiv_##name(type a, type b) {                                           \
-    type rest = rb_mod_##name(a, b);                                                            \
-    return rb_div_##name(a, b) - (rest != 0 && (rest < 0) != (b < 0));                          \
-  }                                                                                             \
-  RB_INLINE type rb_floormod_##name(type a, type b) {                                           \
-    type rest = rb_mod_##name(a, b);                                                            \
-    return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;                                \
-  }                                                                                             \
-  RB_INLINE type rb_shl_##name(type a, type b) {                                                \
-    return b >= 0 && b < (bits) ? (type)((unsigned_type)a << b) : 0;                            \
-  }                                                                                             \
-  RB_INLINE type rb_shr_##name(type a, type b) {                                                \
-    return b >= 0 && b < (bits) ? a >> b : a < 0 ? -1 : 0;                                      \
-  }                                                                                             \
-  RB_INLINE type rb_pow_##name(type a, type b) {                                                \
-    if (b < 0) {                                                                                \
-      return a == 1 ? 1 : a == -1 ? (b % 2 ? -1 : 1) : 0;                                       \
-    }                                                                                           \
-    return (type)rb_pow_##other((unsigned_type)a, (unsigned_type)b);                            \
+#define RB_SIGNED_INTEGERS(name, type, other, unsigned_type, bits)                                                     \
+  RB_INLINE type rb_neg_##name(type a) {                                                                               \
+    return (type)(0u - (unsigned_type)a);                                                                              \
+  }                                                                                                                    \
+  RB_INLINE type rb_div_##name(type a, type b) {                                                                       \
+    return b == 0 ? 0 : b == -1 ? rb_neg_##name(a) : a / b;                                                            \
+  }                                                                                                                    \
+  RB_INLINE type rb_mod_##name(type a, type b) {                                                                       \
+    return b == 0 || b == -1 ? 0 : a % b;                                                                              \
+  }                                                                                                                    \
+  RB_INLINE type rb_floordiv_##name(type a, type b) {                                                                  \
+    type rest = rb_mod_##name(a, b);                                                                                   \
+    return rb_div_##name(a, b) - (rest != 0 && (rest < 0) != (b < 0));                                                 \
+  }                                                                                                                    \
+  RB_INLINE type rb_floormod_##name(type a, type b) {                                                                  \
+    type rest = rb_mod_##name(a, b);                                                                                   \
+    return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;                                                       \
+  }                                                                                                                    \
+  RB_INLINE type rb_shl_##name(type a, type b) {                                                                       \
+    return b >= 0 && b < (bits) ? (type)((unsigned_type)a << b) : 0;                                                   \
+  }                                                                                                                    \
+  RB_INLINE type rb_shr_##name(type a, type b) {                                                                       \
+    return b >= 0 && b < (bits) ? a >> b : a < 0 ? -1 : 0;                                                             \
+  }                                                                                                                    \
+  RB_INLINE type rb_pow_##name(type a, type b) {                                                                       \
+    if (b < 0) {                                                                                                       \
+      return a == 1 ? 1 : a == -1 ? (b % 2 ? -1 : 1) : 0;                                                              \
+    }                                                                                                                  \
+    return (type)rb_pow_##other((unsigned_type)a, (unsigned_type)b);                                                   \
   }
 RB_SIGNED_INTEGERS(i32, int32_t, u32, uint32_t, 32)
 RB_SIGNED_INTEGERS(i64, int64_t, u64, uint64_t, 64)
