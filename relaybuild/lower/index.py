@@ -212,8 +212,8 @@ class Index:
         return _remainder(rest, divisor)
 
     def _split(self, divisor: int) -> tuple[Index, Index]:
-        """(q, r) with self = divisor * q + r and r never negative, q taking every term that is a multiple of the divisor
-        where that leaves such an r."""
+        """(q, r) with self = divisor * q + r and r never negative; q takes the terms that are multiples of the divisor
+        where that is known to leave such an r."""
         multiple: list[tuple[Monomial, int]] = []
         rest: list[tuple[Monomial, int]] = []
         for monomial, coefficient in self.terms:
