@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from relaybuild.lower.index import Index
 from relaybuild.lower.loop_ir import Assign, Branch, Declare, Evaluate, Kernel, Let, Loop, Statement
@@ -18,6 +20,8 @@ def print_kernel(kernel: Kernel, symbol: str) -> str:
     """
     parameters = [f"{'const ' if p.const else ''}{p.ctype} *restrict {p.name}" for p in kernel.parameters]
     parameters += ["void *restrict scratch", "int32_t thread", "int32_t threads"]
+    names = [*(p.name for p in kernel.parameters), "scratch", "thread", "threads"]
+    used = _used_names(kernel.body)
     lines = [
         f"/* {kernel.title} */",
         f"#define RB_LANES {kernel.lanes}",
@@ -27,14 +31,65 @@ def print_kernel(kernel: Kernel, symbol: str) -> str:
         f"void {symbol}({', '.join(parameters)});",
         "",
         f"void {symbol}({', '.join(parameters)}) {{",
-        f"{INDENT}(void)scratch;",
-        f"{INDENT}(void)thread;",
-        f"{INDENT}(void)threads;",
-        *print_statements(kernel.body, 1),
+        *(f"{INDENT}(void){name};" for name in names if name not in used),
+        *print_statements(_without_unused(kernel.body, used), 1),
         "}",
         "",
     ]
     return "\n".join(lines)
+
+
+def _used_names(body: Sequence[Statement]) -> set[str]:
+    """The words in what statements read, a named value's own only where something that is used reads it."""
+    used: set[str] = set()
+    named: dict[str, str] = {}
+    pending = list(body)
+    while pending:
+        statement = pending.pop()
+        if isinstance(statement, Let):
+            named[statement.name] = statement.value
+            continue
+        if isinstance(statement, Loop) and _trip_count(statement) == 0:
+            continue
+        if isinstance(statement, Loop):
+            pending.extend(statement.body)
+        elif isinstance(statement, Branch):
+            pending.extend((*statement.body, *statement.otherwise))
+        used.update(_WORD.findall(_text_read(statement)))
+    reached = [name for name in used if name in named]
+    while reached:
+        fresh = set(_WORD.findall(named[reached.pop()])) - used
+        used |= fresh
+        reached.extend(name for name in fresh if name in named)
+    return used
+
+
+_WORD = re.compile(r"[A-Za-z_]\w*")
+
+
+def _text_read(statement: Statement) -> str:
+    if isinstance(statement, Loop):
+        return f"{statement.begin} {statement.end}"
+    if isinstance(statement, Branch):
+        return statement.condition
+    if isinstance(statement, Assign):
+        return f"{statement.target} {statement.value}"
+    return statement.text if isinstance(statement, Evaluate) else ""
+
+
+def _without_unused(body: Sequence[Statement], used: set[str]) -> list[Statement]:
+    """The statements without the named values that nothing reads."""
+    kept: list[Statement] = []
+    for statement in body:
+        if isinstance(statement, Let) and statement.name not in used:
+            continue
+        if isinstance(statement, Loop):
+            statement = replace(statement, body=_without_unused(statement.body, used))
+        elif isinstance(statement, Branch):
+            inner = _without_unused(statement.body, used)
+            statement = Branch(statement.condition, inner, _without_unused(statement.otherwise, used))
+        kept.append(statement)
+    return kept
 
 
 def print_statements(statements: Sequence[Statement], depth: int) -> list[str]:

@@ -349,9 +349,7 @@ def _scalar_unary(node: ScalarExpr, x: str) -> str:
     if name in ("isnan", "isinf"):
         return f"({name}({x}) != 0)"
     if name == "sign":
-        return (
-            f"({x} != {x} ? {x} : ({c_type(dtype)})(({x} > 0) - ({x} < 0)))" if floating else f"(({x} > 0) - ({x} < 0))"
-        )
+        return _sign(x, dtype)
     if name == "sigmoid":
         return f"({one} / ({one} + exp{suffix}(-{x})))"
     if name == "rsqrt":
@@ -363,6 +361,12 @@ def _scalar_unary(node: ScalarExpr, x: str) -> str:
     if name in _LIBM:
         return f"{_LIBM[name]}{suffix}({x})"
     raise InternalError(f"scalar operation '{name}' has no C form")
+
+
+def _sign(x: str, dtype: str) -> str:
+    if dtype.startswith("float"):
+        return f"({x} != {x} ? {x} : ({c_type(dtype)})(({x} > 0) - ({x} < 0)))"
+    return f"({x} > 0)" if dtype.startswith("u") else f"(({x} > 0) - ({x} < 0))"
 
 
 def _negated(x: str, dtype: str) -> str:
