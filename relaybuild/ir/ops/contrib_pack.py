@@ -31,30 +31,29 @@ class PackMatMulAttrs(Attrs):
 
 @dataclass(frozen=True)
 class ChannelSpan:
-    """Which input channels a block of 16 output channels reads: `extent` of them from
-    `step * ((16 * block) // group)`."""
+    """Which input channels a block of 16 output channels reads: `extent` of them from `start(block)`."""
 
     extent: int
     step: int
     group: int
+    last: int
+
+    def start(self, block: int) -> int:
+        """The first channel: that of the first group in the block, but not so late that the span would not fit."""
+        return min(self.step * (BLOCK * block // self.group), self.last)
 
 
 def channel_span(out_channels: int, in_channels: int, groups: int) -> ChannelSpan:
     """The span of a grouped convolution: the channels of all groups that a block of 16 outputs touches.
 
-    Within a span, channels of groups that an output does not belong to have weight zero. Where spans would reach past
-    the last block of input channels, or past the last channel where there is one block, which may lie in rows without
-    pad lanes, every block reads all channels.
+    Within a span, channels of groups that an output does not belong to have weight zero.
     """
-    everything = ChannelSpan(in_channels, 0, 1)
-    if groups == 1:
-        return everything
     outs, ins = out_channels // groups, in_channels // groups
     starts = range(0, out_channels, BLOCK)
     touched = min(groups, max((start + BLOCK - 1) // outs - start // outs + 1 for start in starts))
-    reach = (starts[-1] // outs + touched) * ins
-    limit = in_channels if in_channels < BLOCK else _blocks(in_channels) * BLOCK
-    return ChannelSpan(touched * ins, ins, outs) if reach <= limit else everything
+    if touched == groups:
+        return ChannelSpan(in_channels, 0, 1, 0)
+    return ChannelSpan(touched * ins, ins, outs, in_channels - touched * ins)
 
 
 def conv_shape(shape: Sequence[int], attrs: PackConvAttrs) -> tuple[int, ...]:
@@ -103,8 +102,7 @@ def _spread_groups(weight: Array, groups: int) -> Array:
     span = channel_span(outs_all, ins * groups, groups)
     dense = np.zeros((outs_all, span.extent, *weight.shape[2:]), weight.dtype)
     for out in range(outs_all):
-        first = (out // BLOCK * BLOCK) // span.group * span.step
-        start = out // (outs_all // groups) * ins - first
+        start = out // (outs_all // groups) * ins - span.start(out // BLOCK)
         dense[out, start : start + ins] = weight[out]
     return dense
 

@@ -49,8 +49,9 @@ class Conv2D:
     """What to compute: input 0 of the body is the data, input 1 the packed weights.
 
     Weights are packed as [out block][in block][kernel rows][kernel columns][16 in][16 out] (the two kernel extents are
-    `kernel`). Output block b reads `span` input channels from `span_step * ((b * 16) // span_group)`; a dense
-    convolution has span = all input channels and span_step = 0.
+    `kernel`). Output block b reads `span` input channels from min(span_step * ((b * 16) // span_group), span_last); a
+    dense convolution has span = all input channels and span_step = 0. `span_blocks` neighbouring blocks read the same
+    channels.
     """
 
     phases: tuple[Phase, ...]
@@ -58,7 +59,8 @@ class Conv2D:
     span: int
     span_step: int = 0
     span_group: int = 1
-    blocks_share_span: bool = True
+    span_last: int = 0
+    span_blocks: int = 4
 
 
 @dataclass(frozen=True)
@@ -75,8 +77,9 @@ def choose_tile(conv: Conv2D, phase: Phase, out_blocks: int, machine: Machine) -
     halves = BLOCK // machine.lanes
     steps = conv.span * phase.row_taps.count * phase.column_taps.count
     best: tuple[float, Tile] | None = None
-    most_blocks = min(out_blocks, 4) if conv.blocks_share_span else 1
-    for blocks in range(1, most_blocks + 1):
+    for blocks in range(1, min(out_blocks, conv.span_blocks) + 1):
+        if conv.span_step and conv.span_blocks % blocks:
+            continue
         for rows in range(1, min(phase.rows, 4) + 1):
             for columns in range(1, min(phase.columns, 28) + 1):
                 tile = Tile(rows, columns, blocks)
@@ -297,11 +300,21 @@ def _accumulate(
     acc: str,
 ) -> None:
     whole, rest = divmod(conv.span, BLOCK)
+    start = _span_start(builder, conv, corner[1])
     if whole:
         with builder.loop("ib", whole) as in_block:
-            _taps(builder, conv, phase, body, machine, tile, corner, acc, in_block, BLOCK)
+            _taps(builder, conv, phase, body, machine, tile, corner, acc, (start, in_block), BLOCK)
     if rest:
-        _taps(builder, conv, phase, body, machine, tile, corner, acc, Index.of(whole), rest)
+        _taps(builder, conv, phase, body, machine, tile, corner, acc, (start, Index.of(whole)), rest)
+
+
+def _span_start(builder: Builder, conv: Conv2D, block: Index) -> Index:
+    """The first input channel that the blocks from `block` read."""
+    start = (block * BLOCK) // conv.span_group * conv.span_step
+    if start.upper is not None and start.upper <= conv.span_last:
+        return start
+    text = start.as_factor()
+    return Index.opaque(builder.let("ptrdiff_t", "start", f"{text} < {conv.span_last} ? {text} : {conv.span_last}"))
 
 
 def _taps(
@@ -313,7 +326,7 @@ def _taps(
     tile: Tile,
     corner: tuple[Index, Index, Index, Index],
     acc: str,
-    in_block: Index,
+    source: tuple[Index, Index],
     channels: int,
 ) -> None:
     rows, columns = phase.row_taps, phase.column_taps
@@ -322,7 +335,7 @@ def _taps(
         builder.loop("kc", columns.count) as kc,
         builder.loop("ic", channels) as ic,
     ):
-        _step(builder, conv, phase, body, machine, tile, corner, acc, (in_block, kr, kc, ic))
+        _step(builder, conv, phase, body, machine, tile, corner, acc, (*source, kr, kc, ic))
 
 
 def _step(
@@ -334,11 +347,11 @@ def _step(
     tile: Tile,
     corner: tuple[Index, Index, Index, Index],
     acc: str,
-    position: tuple[Index, Index, Index, Index],
+    position: tuple[Index, Index, Index, Index, Index],
 ) -> None:
     """One broadcast of each pixel's input element against one row of weights."""
     image, first_block, first_row, first_column = corner
-    in_block, kr, kc, ic = position
+    start, in_block, kr, kc, ic = position
     rows, columns = phase.row_taps, phase.column_taps
     lanes, halves = machine.lanes, BLOCK // machine.lanes
     in_blocks = -(-conv.span // BLOCK)
@@ -355,16 +368,18 @@ def _step(
         builder.assign(f"{weights}[{b * halves + h}]", f"rb_load(p1 + {address})")
         if from_memory:
             builder.evaluate(f"RB_PREFETCH(p1 + {address + PREFETCH})")
-    first_channel = (first_block * BLOCK) // conv.span_group * conv.span_step
     data = body.inputs[0].layout
+    plane = data.address([0, start + in_block * BLOCK + ic, 0, 0]) - data.offset
+    if not plane.is_linear:
+        plane = builder.let_index("plane", plane)
     with builder.loop("r", tile.rows, unroll=True) as r, builder.loop("c", tile.columns, unroll=True) as c:
         index: Sequence[IndexLike] = [
             image,
-            first_channel + in_block * BLOCK + ic,
+            0,
             (first_row + r) * rows.stride + rows.shift + kr * rows.step,
             (first_column + c) * columns.stride + columns.shift + kc * columns.step,
         ]
-        value = builder.let("float", "a", f"p0[{data.address(index)}]")
+        value = builder.let("float", "a", f"p0[{data.address(index) + plane}]")
         with builder.loop("j", tile.blocks * halves, unroll=True) as j:
             builder.assign(f"{acc}[{r * tile.columns + c}][{j}]", f"{value} * {weights}[{j}]", "+=")
 

@@ -145,9 +145,15 @@ def lower(site: Site) -> Kernel:
         return winograd_kernel(winograd, site.body, site.machine)
     groups: int = getattr(call.attrs, "groups", 1)
     span = channel_span(out_channels, in_channels, groups)
-    shared = span.step == 0 or span.group % (4 * BLOCK) == 0
-    conv = Conv2D(phases, (kernel[0], kernel[1]), span.extent, span.step, span.group, shared)
+    shared = 4 if span.step == 0 else _shared_blocks(span.group)
+    conv = Conv2D(phases, (kernel[0], kernel[1]), span.extent, span.step, span.group, span.last, shared)
     return conv2d_kernel(conv, site.body, site.machine)
+
+
+def _shared_blocks(group: int) -> int:
+    """How many neighbouring blocks of 16 output channels read the same input channels, up to 4."""
+    whole, rest = divmod(group, BLOCK)
+    return 1 if rest else max(count for count in (1, 2, 3, 4) if whole % count == 0)
 
 
 ANCHORS = (Anchor(("nn.conv2d", "nn.conv2d_transpose"), needs, lower, blocked=has_many_outputs),)
