@@ -70,6 +70,9 @@ def matmul_kernel(matmul: MatMul, body: Body, machine: Machine) -> Kernel:
     builder = Builder()
     panel = choose_panel(matmul, machine)
     total = -(-matmul.columns // machine.lanes)
+    if _stays_in_cache(matmul, panel, machine):
+        _row_bands(builder, matmul, body, machine, panel, total)
+        return body.kernel(builder.body, machine.lanes)
     panels = -(-total // panel.vectors)
     row_parts = _row_parts(matmul, panel, panels)
     bands = -(-matmul.rows // panel.rows)
@@ -96,6 +99,41 @@ def matmul_kernel(matmul: MatMul, body: Body, machine: Machine) -> Kernel:
                 columns(rest)
     scratch = 0 if matmul.packed else 4 * matmul.depth * panel.vectors * machine.lanes
     return body.kernel(builder.body, machine.lanes, scratch)
+
+
+def _stays_in_cache(matmul: MatMul, panel: Panel, machine: Machine) -> bool:
+    """Whether all packed columns fit into the second-level cache, and there are rows enough to share.
+
+    Then rows are the outer loop, so that the output is written row by row.
+    """
+    packed_bytes = 4 * matmul.depth * matmul.columns
+    return matmul.packed and matmul.rows >= 8 * panel.rows and packed_bytes <= machine.l2_bytes * 0.7
+
+
+def _row_bands(builder: Builder, matmul: MatMul, body: Body, machine: Machine, panel: Panel, total: int) -> None:
+    """Units are bands of rows, each over all column panels."""
+    bands = -(-matmul.rows // panel.rows)
+    whole_bands, rest_rows = divmod(matmul.rows, panel.rows)
+    whole, rest = divmod(total, panel.vectors)
+
+    def all_columns(batch: Index, row: Index, height: int) -> None:
+        if whole:
+            with builder.loop("panel", whole) as column:
+                _tile(builder, matmul, body, machine, (batch, row, column * panel.vectors), height, panel.vectors)
+        if rest:
+            _tile(builder, matmul, body, machine, (batch, row, Index.of(whole * panel.vectors)), height, rest)
+
+    with builder.share(matmul.batch * bands) as unit:
+        band = builder.let_index("band", unit % bands)
+        batch = builder.let_index("batch", unit // bands)
+        row = builder.let_index("row", band * panel.rows)
+        if rest_rows == 0:
+            all_columns(batch, row, panel.rows)
+            return
+        with builder.branch(f"{band} < {whole_bands}") as branch:
+            all_columns(batch, row, panel.rows)
+        with builder.block(branch.otherwise):
+            all_columns(batch, row, rest_rows)
 
 
 def _row_parts(matmul: MatMul, panel: Panel, panels: int) -> int:
