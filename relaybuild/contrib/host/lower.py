@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from relaybuild.contrib.host.anchor import Anchor, Buffer, Halo, Loaded, Need, Packed, Setting, Site, all_anchors
 from relaybuild.contrib.host.fuse import Group, fuse
@@ -23,11 +23,11 @@ from relaybuild.errors import InternalError, UnsupportedError
 from relaybuild.ir.expr import Call, Constant, Expr, Function
 from relaybuild.ir.scalar import ComputeCall
 from relaybuild.ir.types import TensorType
-from relaybuild.lower.index import Index, IndexLike
-from relaybuild.lower.layout import Layout
+from relaybuild.lower.index import Axis, Index, IndexLike
+from relaybuild.lower.layout import BLOCK, Layout
 from relaybuild.lower.loop_ir import Kernel
 from relaybuild.lower.scalar import ScalarBuilder, ScalarExpr
-from relaybuild.lower.templates.body import Body, Operand
+from relaybuild.lower.templates.body import Body, Operand, stray_reads
 from relaybuild.lower.templates.map import copy_channels_kernel, map_kernel
 
 
@@ -200,7 +200,7 @@ class _Lowering:
         if value.tensor_type.num_elements == 0:
             return
         source = self.view(value)
-        operand = Operand(source.layout, source.dtype)
+        (operand,) = _operands((source,))
 
         def rule(scalars: ScalarBuilder, index: Sequence[IndexLike], anchor: ScalarExpr | None) -> ScalarExpr:
             return scalars.load(0, source.layout.address(index), source.dtype)
@@ -228,27 +228,50 @@ class _Lowering:
     def _map(self, group: Group, view: View) -> None:
         reads: list[View] = []
         numbers: dict[int, int] = {}
-        self._read_externals(group, view, reads, numbers)
+        self._read_externals(group, reads, numbers)
         rule = _Rule(group, numbers, reads)
         body = Body(_title(group), _operands(reads), Operand(view.layout, view.dtype), rule)
         self._finish(group, map_kernel(body, self.machine), reads, view, copies=_only_moves(group))
 
-    def _read_externals(self, group: Group, view: View, reads: list[View], numbers: dict[int, int]) -> None:
+    def _read_externals(self, group: Group, reads: list[View], numbers: dict[int, int]) -> None:
         for value in external_inputs(group):
             if id(value) not in numbers and not is_scalar_constant(value):
                 numbers[id(value)] = len(reads)
-                reads.append(self._lane_safe(value, view))
+                reads.append(self.view(value))
 
-    def _lane_safe(self, value: Expr, view: View) -> View:
-        """The value's view, converted to blocks where reading pad lanes would leave its memory."""
-        source = self.view(value)
-        image = value.tensor_type.rank == 4 and value.tensor_type.static_shape[1] > 1
-        if not view.layout.has_pad_lanes or source.layout.block > 1 or not image:
-            return source
-        unit = source.layout.strides[1] == 1 or value.tensor_type.static_shape[2:] == (1, 1)
-        if unit and source.storage.kind != "input":
-            return source
-        return self._converted(value, Buffer("blocked"))
+    def _lane_safe(self, body: Body, values: dict[int, Expr], reads: list[View]) -> list[View]:
+        """The views an epilogue reads, with copies of those that pad lanes would read beyond their memory.
+
+        `values` are the epilogue's values by operand number.
+        """
+        layout = body.output.layout
+        if not layout.has_pad_lanes:
+            return reads
+        lane = Axis("lane", layout.block - 1)
+        image, block, row, column = (
+            Index.of(Axis(name, extent - 1))
+            for name, extent in zip("nbyx", (layout.shape[0], layout.num_blocks, *layout.shape[2:]))
+        )
+        index = [image, block * layout.block + Index.of(lane), row, column]
+        safe = list(reads)
+        for number, step in stray_reads(body, index, lane, anchored=True).items():
+            value = values[number]
+            source = reads[number].layout
+            same = source.shape == layout.shape and step == source.strides[1]
+            safe[number] = self._converted(value, Buffer("blocked")) if same else self._surrounded(value, step)
+        return safe
+
+    def _surrounded(self, value: Expr, step: int | None) -> View:
+        """A copy of a value with room for 15 more steps before and behind it, one way where the step is known."""
+        dense = Layout.row_major(value.tensor_type.static_shape)
+        before = after = (BLOCK - 1) * max((1, *dense.strides))
+        if step is not None:
+            before, after = (BLOCK - 1) * max(0, -step), (BLOCK - 1) * max(0, step)
+        size = before + dense.size + after
+        layout = replace(dense, offset=before, size=size)
+        target = View(Storage("arena", size * value.tensor_type.itemsize), layout, value.tensor_type.dtype)
+        self._copy(value, target, value)
+        return target
 
     def _anchor(self, group: Group, anchor: Call, view: View) -> None:
         reads: list[View] = []
@@ -261,9 +284,17 @@ class _Lowering:
             found = self.weights.view(value, need) if isinstance(need, Packed) else self._converted(value, need)
             operands.append(Operand(found.layout, found.dtype))
             reads.append(found)
-        self._read_externals(_without_anchor_buffers(group, anchor, self.needs[id(anchor)]), view, reads, numbers)
+        self._read_externals(_without_anchor_buffers(group, anchor, self.needs[id(anchor)]), reads, numbers)
+
+        def body_of(reads: list[View]) -> Body:
+            rule = _Rule(group, numbers, reads)
+            out = Operand(view.layout, view.dtype)
+            return Body(_title(group), _operands(reads), out, rule, anchor.tensor_type.dtype)
+
+        values = {numbers[id(value)]: value for value in external_inputs(group) if id(value) in numbers}
+        reads = self._lane_safe(body_of(reads), values, reads)
         rule = _Rule(group, numbers, reads)
-        body = Body(_title(group), _operands(reads), Operand(view.layout, view.dtype), rule, anchor.tensor_type.dtype)
+        body = body_of(reads)
 
         def element(scalars: ScalarBuilder, number: int, index: Sequence[IndexLike]) -> ScalarExpr:
             return rule.element(scalars, arguments(anchor)[number], index)
@@ -290,7 +321,7 @@ def _covers(have: Halo, want: Halo) -> bool:
 
 
 def _operands(reads: Sequence[View]) -> tuple[Operand, ...]:
-    return tuple(Operand(view.layout, view.dtype) for view in reads)
+    return tuple(Operand(view.layout, view.dtype, view.storage.kind in ("arena", "weight")) for view in reads)
 
 
 def _without_anchor_buffers(group: Group, anchor: Call, needs: Sequence[Need]) -> Group:

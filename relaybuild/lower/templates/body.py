@@ -15,10 +15,14 @@ from relaybuild.lower.scalar import ScalarBuilder, ScalarExpr, walk
 
 @dataclass(frozen=True)
 class Operand:
-    """A buffer that a kernel reads or writes."""
+    """A buffer that a kernel reads or writes.
+
+    `slack` tells whether a vector may be read that ends up to 15 elements past its last.
+    """
 
     layout: Layout
     dtype: str = "float32"
+    slack: bool = True
 
 
 PREFETCH = 1024
@@ -99,6 +103,23 @@ def vector_body(body: Body, index: Sequence[IndexLike], axis: Axis, *, anchored:
     scalars = ScalarBuilder()
     root = body.rule(scalars, index, scalars.anchor(body.anchor_dtype) if anchored else None)
     return body.output.dtype == "float32" and is_vectorizable(root, axis, scalars)
+
+
+def stray_reads(body: Body, index: Sequence[IndexLike], lane: Axis, *, anchored: bool) -> dict[int, int | None]:
+    """The operands that pad lanes of a vector along `lane` would read beyond their memory, by number, each with how far
+    a lane moves in it (None where that varies)."""
+    scalars = ScalarBuilder()
+    root = body.rule(scalars, index, scalars.anchor(body.anchor_dtype) if anchored else None)
+    found: dict[int, int | None] = {}
+    for node in (each for value in (root, *scalars.run_time_indices.values()) for each in walk(value)):
+        if node.op != "load" or not scalars.depends_on(node, lane):
+            continue
+        number, address = node.data
+        operand = body.inputs[number]
+        step = address.coefficient(lane)
+        if step != 1 or not (operand.slack or operand.layout.block > 1):
+            found[number] = step if found.get(number, step) == step else None
+    return found
 
 
 def is_heavy(body: Body) -> bool:

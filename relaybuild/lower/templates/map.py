@@ -9,7 +9,7 @@ from relaybuild.lower.layout import BLOCK
 from relaybuild.lower.loop_ir import Builder, Kernel
 from relaybuild.lower.machine import Machine
 from relaybuild.lower.scalar import ScalarBuilder, indices_of, walk
-from relaybuild.lower.templates.body import Body, pad_mask, store, vector_body, zero_halo
+from relaybuild.lower.templates.body import Body, pad_mask, store, stray_reads, vector_body, zero_halo
 
 CHUNK = 4096
 """Elements of the innermost loop that one thread takes at a time."""
@@ -32,18 +32,26 @@ def _blocked_map(body: Body, machine: Machine) -> Kernel:
         image = builder.let_index("image", unit // (height * out.num_blocks))
         lane = Axis("lane", machine.lanes - 1)
         probe = [image, block * BLOCK + Index.of(lane), y, Index.of(Axis("x", width - 1))]
-        if machine.lanes > 1 and vector_body(body, probe, lane, anchored=False):
-            _blocked_vectors(builder, body, machine, image, block, y)
-        else:
+        if machine.lanes == 1 or not vector_body(body, probe, lane, anchored=False):
             _blocked_lanes(builder, body, channels, image, block, y)
+        elif out.has_pad_lanes and stray_reads(body, probe, lane, anchored=False):
+            with builder.branch(f"{block} < {out.num_blocks - 1}") as branch:
+                _blocked_vectors(builder, body, machine, image, block, y, whole=True)
+            with builder.block(branch.otherwise):
+                _blocked_lanes(builder, body, channels, image, block, y)
+        else:
+            _blocked_vectors(builder, body, machine, image, block, y)
         zero_halo(builder, body.output, image, block, y, 1)
     return body.kernel(builder.body, machine.lanes)
 
 
-def _blocked_vectors(builder: Builder, body: Body, machine: Machine, image: Index, block: Index, y: Index) -> None:
+def _blocked_vectors(
+    builder: Builder, body: Body, machine: Machine, image: Index, block: Index, y: Index, *, whole: bool = False
+) -> None:
+    """Vectors of channels; `whole` says that the block has no pad lanes."""
     out = body.output.layout
     with builder.loop("h", BLOCK // machine.lanes) as h:
-        mask = pad_mask(builder, out, block, h, machine.lanes)
+        mask = None if whole else pad_mask(builder, out, block, h, machine.lanes)
         with builder.loop("x", out.shape[3]) as x:
             lane = builder.axis("lane", machine.lanes)
             index = [image, block * BLOCK + h * machine.lanes + Index.of(lane), y, x]
