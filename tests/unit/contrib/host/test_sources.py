@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import subprocess
 from pathlib import Path
@@ -14,6 +15,7 @@ from runners.test_host import SUPPORTED, add_case
 from relaybuild import driver
 from relaybuild.build.toolchain import probe
 from relaybuild.ir.expr import Expr, Function, Tuple
+from relaybuild.ir.interpreter import interpret
 from relaybuild.lower.sources import include_dir as kernel_include_dir
 from relaybuild.partition.backend import GeneratedCode
 from relaybuild.runtime import include_dir, source_dir
@@ -42,7 +44,12 @@ def network(batch: Batch) -> Expr:
         return weight(r.normal(size=shape).astype("float32") * np.float32(0.3))
 
     x = batch.input(r.normal(size=(2, 3, 14, 11)).astype("float32"))
+    y = batch.input(r.normal(size=(2, 33, 7, 6)).astype("float32"))
+    scale = batch.input(r.normal(size=(33, 1, 1)).astype("float32"))
     first = call("nn.relu", call("nn.conv2d", x, real(33, 3, 3, 3), padding=1, strides=2))
+    first = call("multiply", call("add", first, y), scale)
+    first = call("add", first, call("nn.max_pool2d", call("nn.conv2d", y, real(33, 33, 1, 1)), pool_size=3, padding=1))
+    first = call("subtract", first, call("tanh", call("multiply", y, scale)))
     wide = call("tanh", call("nn.conv2d", first, real(40, 33, 3, 3), padding=1))
     deep = call("nn.conv2d", first, real(33, 1, 5, 5), padding=2, groups=33)
     grouped = call("nn.conv2d", first, real(66, 11, 1, 3), padding=(0, 1), groups=3)
@@ -117,8 +124,6 @@ def weights_text(code: GeneratedCode) -> str:
     """The weights as an array, instrumented like the rest."""
     blob = driver._evaluate_weights(code)
     assert blob is not None
-    import io
-
     stream = io.BytesIO()
     blob.write(stream)
     data = stream.getvalue()
@@ -173,7 +178,5 @@ def test_a_network_under_the_sanitizers(target: str, tmp_path: Path) -> None:
     ran = subprocess.run([str(program)], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr[:3000]
     found = np.asarray([float(line) for line in ran.stdout.split()])
-    from relaybuild.ir.interpreter import interpret
-
     expected = np.concatenate([value.reshape(-1) for value in interpret(batch.function(), *batch.arguments)])
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
