@@ -18,12 +18,12 @@ class Machine:
     def step_cycles(self, pixels: int, vectors: int) -> float:
         """Cycles of one step of a register tile: `pixels` broadcasts times `vectors` loads, a product of each pair.
 
-        Two multiply-adds a cycle, each four cycles long; a broadcast or a load costs three quarters of a cycle (measured:
-        two load ports, but four instructions a cycle and addresses to compute); and the loop itself.
+        Two multiply-adds a cycle, each four cycles long; a broadcast or a load costs about half a cycle. The figures are
+        fitted to measured tiles.
         """
         products = pixels * vectors
         loads = pixels + vectors
-        return max(products / 2, 0.75 * loads, 4.0) + 0.05 * loads + 1.0
+        return max(products / 2, 0.55 * loads, 6.0) + 0.05 * loads + 0.3
 
     def fits(self, pixels: int, vectors: int) -> bool:
         """Whether the accumulators, one row of weights and a broadcast fit into the registers."""

@@ -6,7 +6,7 @@ per pixel and multiplies it with a row of packed weights. Borders are the input'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from relaybuild.lower.index import Index, IndexLike
@@ -361,25 +361,33 @@ def _step(
     from_memory = weight_bytes > machine.l2_bytes // 8
     weight_row = kr * rows.weight_step + rows.first
     weight_column = kc * columns.weight_step + columns.first
+
+    def weight_address(b: IndexLike, h: IndexLike) -> Index:
+        block = (first_block + b) * in_blocks + in_block
+        position = (block * kernel_rows + weight_row) * kernel_columns + weight_column
+        return position * (BLOCK * BLOCK) + ic * BLOCK + Index.of(h) * lanes
+
+    first_weight = weight_address(0, 0)
+    source = builder.let("float *", "weights", f"p1 + {first_weight}")
     with builder.loop("b", tile.blocks, unroll=True) as b, builder.loop("h", halves, unroll=True) as h:
-        address: IndexLike = (first_block + b) * in_blocks + in_block
-        address = (address * kernel_rows + weight_row) * kernel_columns + weight_column
-        address = address * (BLOCK * BLOCK) + ic * BLOCK + h * lanes
-        builder.assign(f"{weights}[{b * halves + h}]", f"rb_load(p1 + {address})")
+        offset = weight_address(b, h) - first_weight
+        builder.assign(f"{weights}[{b * halves + h}]", f"rb_load({source} + {offset})")
         if from_memory:
-            builder.evaluate(f"RB_PREFETCH(p1 + {address + PREFETCH})")
+            builder.evaluate(f"RB_PREFETCH({source} + {offset + PREFETCH})")
     data = body.inputs[0].layout
     plane = data.address([0, start + in_block * BLOCK + ic, 0, 0]) - data.offset
     if not plane.is_linear:
         plane = builder.let_index("plane", plane)
+
+    def data_address(r: IndexLike, c: IndexLike) -> Index:
+        row = (first_row + r) * rows.stride + rows.shift + kr * rows.step
+        column = (first_column + c) * columns.stride + columns.shift + kc * columns.step
+        return data.address([image, 0, row, column]) + plane
+
+    first_pixel = data_address(0, 0)
+    pixels = builder.let("float *", "pixels", f"p0 + {first_pixel}")
     with builder.loop("r", tile.rows, unroll=True) as r, builder.loop("c", tile.columns, unroll=True) as c:
-        index: Sequence[IndexLike] = [
-            image,
-            0,
-            (first_row + r) * rows.stride + rows.shift + kr * rows.step,
-            (first_column + c) * columns.stride + columns.shift + kc * columns.step,
-        ]
-        value = builder.let("float", "a", f"p0[{data.address(index) + plane}]")
+        value = builder.let("float", "a", f"{pixels}[{data_address(r, c) - first_pixel}]")
         with builder.loop("j", tile.blocks * halves, unroll=True) as j:
             builder.assign(f"{acc}[{r * tile.columns + c}][{j}]", f"{value} * {weights}[{j}]", "+=")
 

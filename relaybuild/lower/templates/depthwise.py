@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relaybuild.lower.index import Index
+from relaybuild.lower.index import Index, IndexLike
 from relaybuild.lower.layout import BLOCK
 from relaybuild.lower.loop_ir import Builder, Kernel
 from relaybuild.lower.machine import Machine
@@ -64,19 +64,21 @@ def _tile(
     acc = builder.declare("rb_v", "acc", (width,))
     with builder.loop("i", width, unroll=True) as i:
         builder.assign(f"{acc}[{i}]", "rb_splat(0.0f)")
+
+    def address(kr: IndexLike, kc: IndexLike, c: IndexLike) -> Index:
+        source_row = row * rows.stride + rows.shift + Index.of(kr) * rows.step
+        source_column = (x + c) * columns.stride + columns.shift + Index.of(kc) * columns.step
+        return body.inputs[0].layout.address([image, channel, source_row, source_column]).substitute({lane: 0})
+
+    first = address(0, 0, 0)
+    source = builder.let("float *", "source", f"p0 + {first}")
     with (
         builder.loop("kr", rows.count, unroll=True) as kr,
         builder.loop("kc", columns.count, unroll=True) as kc,
         builder.loop("c", width, unroll=True) as c,
     ):
-        source = [
-            image,
-            channel,
-            row * rows.stride + rows.shift + kr * rows.step,
-            (x + c) * columns.stride + columns.shift + kc * columns.step,
-        ]
-        address = body.inputs[0].layout.address(source).substitute({lane: 0})
-        builder.assign(f"{acc}[{c}]", f"rb_load(p0 + {address}) * {weights}[{kr * columns.count + kc}]", "+=")
+        offset = address(kr, kc, c) - first
+        builder.assign(f"{acc}[{c}]", f"rb_load({source} + {offset}) * {weights}[{kr * columns.count + kc}]", "+=")
     unroll = not is_heavy(body)
     if not unroll:
         copied = builder.declare("rb_v", "tile", (width,))

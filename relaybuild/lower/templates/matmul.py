@@ -10,7 +10,7 @@ from relaybuild.lower.index import Index, IndexLike
 from relaybuild.lower.layout import BLOCK
 from relaybuild.lower.loop_ir import Builder, Kernel
 from relaybuild.lower.machine import Machine
-from relaybuild.lower.templates.body import Body, is_heavy, spill, store, vector_body
+from relaybuild.lower.templates.body import PREFETCH, Body, is_heavy, spill, store, vector_body
 
 IndexRule: TypeAlias = Callable[[IndexLike, IndexLike, IndexLike], Sequence[IndexLike]]
 
@@ -207,25 +207,51 @@ def _tile(
     acc = builder.declare("rb_v", "acc", (height, vectors))
     with builder.loop("i", height, unroll=True) as i, builder.loop("j", vectors, unroll=True) as j:
         builder.assign(f"{acc}[{i}][{j}]", "rb_splat(0.0f)")
+    from_memory = matmul.packed and 4 * matmul.depth * matmul.columns > machine.l2_bytes // 8
     with builder.loop("k", matmul.depth) as k:
         weights = builder.declare("rb_v", "w", (vectors,))
+        right = _Offsets(
+            builder,
+            "right",
+            "p1" if matmul.packed else "packed",
+            lambda j: _right_address(matmul, machine, first_vector, vectors, k, j),
+        )
         with builder.loop("j", vectors, unroll=True) as j:
-            builder.assign(
-                f"{weights}[{j}]", f"rb_load({_right_address(matmul, machine, first_vector, vectors, k, j)})"
-            )
+            builder.assign(f"{weights}[{j}]", f"rb_load({right.at(j)})")
+            if from_memory:
+                builder.evaluate(f"RB_PREFETCH({right.at(j)} + {PREFETCH})")
+        left = _Offsets(builder, "left", "p0", lambda i: body.inputs[0].layout.address(matmul.left(batch, row + i, k)))
         with builder.loop("i", height, unroll=True) as i:
-            address = body.inputs[0].layout.address(matmul.left(batch, row + i, k))
-            value = builder.let("float", "a", f"p0[{address}]")
+            value = builder.let("float", "a", f"*({left.at(i)})")
             with builder.loop("j", vectors, unroll=True) as j:
                 builder.assign(f"{acc}[{i}][{j}]", f"{value} * {weights}[{j}]", "+=")
     _finish(builder, matmul, body, machine, corner, height, vectors, acc)
 
 
-def _right_address(matmul: MatMul, machine: Machine, first_vector: Index, vectors: int, k: Index, j: Index) -> str:
+class _Offsets:
+    """Addresses along an unrolled loop as constant offsets from one pointer, where they are that."""
+
+    def __init__(self, builder: Builder, stem: str, pointer: str, address: Callable[[IndexLike], Index]) -> None:
+        self._address = address
+        self._pointer = pointer
+        self._first = address(0)
+        self._name = builder.let("float *", stem, f"{pointer} + {self._first}")
+
+    def at(self, position: Index) -> str:
+        """The pointer for one trip of the loop."""
+        offset = self._address(position) - self._first
+        if offset.axes() <= position.axes():
+            return f"{self._name} + {offset}"
+        return f"{self._pointer} + {self._address(position)}"
+
+
+def _right_address(
+    matmul: MatMul, machine: Machine, first_vector: Index, vectors: int, k: Index, j: IndexLike
+) -> Index:
     if not matmul.packed:
-        return f"packed + {k * (vectors * machine.lanes) + j * machine.lanes}"
+        return k * (vectors * machine.lanes) + Index.of(j) * machine.lanes
     column = (first_vector + j) * machine.lanes
-    return f"p1 + {(column // BLOCK) * (matmul.depth * BLOCK) + k * BLOCK + column % BLOCK}"
+    return (column // BLOCK) * (matmul.depth * BLOCK) + k * BLOCK + column % BLOCK
 
 
 def _finish(

@@ -224,14 +224,17 @@ def _products(
     def channels(ib: Index, count: int) -> None:
         with builder.loop("ic", count) as ic:
             weights = builder.declare("rb_v", "w", (vectors,))
+            stride = POINTS * in_blocks * BLOCK * BLOCK
+            first_weight = (first_block * POINTS + k) * (in_blocks * BLOCK * BLOCK) + ib * (BLOCK * BLOCK) + ic * BLOCK
+            source = builder.let("float *", "weights", f"p1 + {first_weight}")
             with builder.loop("b", vectors // halves, unroll=True) as b, builder.loop("h", halves, unroll=True) as h:
-                address = ((first_block + b) * POINTS + k) * (in_blocks * BLOCK * BLOCK)
-                address = address + ib * (BLOCK * BLOCK) + ic * BLOCK + h * lanes
-                builder.assign(f"{weights}[{b * halves + h}]", f"rb_load(p1 + {address})")
-                builder.evaluate(f"RB_PREFETCH(p1 + {address + PREFETCH})")
+                offset = b * stride + h * lanes
+                builder.assign(f"{weights}[{b * halves + h}]", f"rb_load({source} + {offset})")
+                builder.evaluate(f"RB_PREFETCH({source} + {offset + PREFETCH})")
+            first_pixel = ((k * in_blocks + ib) * schedule.block + t) * BLOCK + ic
+            pixels = builder.let("float *", "pixels", f"transformed + {first_pixel}")
             with builder.loop("i", schedule.rows, unroll=True) as i:
-                address = ((k * in_blocks + ib) * schedule.block + t + i) * BLOCK + ic
-                value = builder.let("float", "a", f"transformed[{address}]")
+                value = builder.let("float", "a", f"{pixels}[{i * BLOCK}]")
                 with builder.loop("j", vectors, unroll=True) as j:
                     builder.assign(f"{acc}[{i}][{j}]", f"{value} * {weights}[{j}]", "+=")
 
