@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from relaybuild.contrib.host.anchor import Anchor, Buffer, Need, Packed, Setting, Site
-from relaybuild.errors import UnsupportedError
+from relaybuild.contrib.host.anchor import Anchor, Buffer, Loaded, Need, Packed, Setting, Site
 from relaybuild.ir.expr import Call
 from relaybuild.lower.index import IndexLike, delinearize
 from relaybuild.lower.loop_ir import Kernel
+from relaybuild.lower.scalar import ScalarBuilder, ScalarExpr
 from relaybuild.lower.templates.matmul import MatMul, matmul_kernel
+from relaybuild.lower.templates.reduce import Reduction, reduce_kernel
 
 
 def needs(call: Call, is_weight: Sequence[bool], setting: Setting) -> tuple[Need, ...]:
-    """Both sides row-major; a right side known at build time is packed where it is one matrix."""
-    if call.tensor_type.dtype != "float32":
-        where = str(call.span) if call.span else None
-        raise UnsupportedError(f"'{call.op_name}' over {call.tensor_type.dtype}: the host takes float32", where=where)
+    """Both sides row-major; a right side known at build time is packed where it is one matrix.
+
+    Products that are not of float32 are reductions over elements.
+    """
+    if not _is_single(call):
+        return Loaded(), Loaded()
     right = call.args[1].tensor_type
     if is_weight[1] and right.rank == 2:
         transposed = call.op_name == "nn.dense" or bool(getattr(call.attrs, "transpose_b", False))
@@ -25,9 +28,38 @@ def needs(call: Call, is_weight: Sequence[bool], setting: Setting) -> tuple[Need
     return Buffer("row"), Buffer("row")
 
 
+def _is_single(call: Call) -> bool:
+    """Whether everything is float32, which the template is for."""
+    return {call.tensor_type.dtype, *(argument.tensor_type.dtype for argument in call.args)} == {"float32"}
+
+
+def _lower_elements(site: Site) -> Kernel:
+    """One element of the result at a time, in the result's type, halves in single precision."""
+    call = site.call
+    dense = call.op_name == "nn.dense"
+    left_shape, right_shape = (argument.tensor_type.static_shape for argument in call.args)
+    transpose_left = not dense and bool(getattr(call.attrs, "transpose_a", False))
+    transpose_right = dense or bool(getattr(call.attrs, "transpose_b", False))
+    depth = left_shape[-2] if transpose_left else left_shape[-1]
+    dtype = "float32" if call.tensor_type.dtype == "float16" else call.tensor_type.dtype
+
+    def element(scalars: ScalarBuilder, out: Sequence[IndexLike], inner: Sequence[IndexLike]) -> ScalarExpr:
+        row, column, k = out[-2:-1], out[-1], inner[0]
+        leading = _broadcast(out[:-2], left_shape[:-2])
+        left = [*leading, k, *row] if transpose_left else [*leading, *row, k]
+        leading = _broadcast(out[:-2], right_shape[:-2])
+        right = [*leading, column, k] if transpose_right else [*leading, k, column]
+        factors = (site.element(scalars, number, index) for number, index in enumerate((left, right)))
+        return scalars.binary("mul", *(scalars.cast(factor, dtype) for factor in factors))
+
+    return reduce_kernel(Reduction("sum", (depth,), element, dtype), site.body, site.machine)
+
+
 def lower(site: Site) -> Kernel:
     """The kernel of a product; `nn.dense` is a product whose right side is transposed and has no batch."""
     call = site.call
+    if not _is_single(call):
+        return _lower_elements(site)
     dense = call.op_name == "nn.dense"
     left_shape = call.args[0].tensor_type.static_shape
     right_shape = call.args[1].tensor_type.static_shape

@@ -118,6 +118,20 @@ def test_exp_does_not_overflow_in_softmax(target: str) -> None:
 
 
 @pytest.mark.parametrize("target", runnable_targets())
+def test_products_of_other_types(target: str) -> None:
+    batch = Batch()
+    r = np.random.default_rng(0)
+    for dtype in ("int8", "int32", "int64", "uint8", "float16", "float64"):
+        left, right = ((r.normal(size=(2, 5, 17)) * 20).astype(dtype) for _ in range(2))
+        batch.add(f"matmul {dtype}", call("nn.matmul", batch.input(left), batch.input(right), transpose_b=True))
+        product = call("nn.matmul", batch.input(left), weight(right[0]), transpose_a=True)
+        batch.add(f"broadcast {dtype}", call("negative", product))
+        batch.add(f"dense {dtype}", call("nn.dense", batch.input(left), weight(right[1])))
+        batch.add(f"vector {dtype}", call("nn.dense", batch.input(left[0, 0].copy()), weight(right[1])))
+    batch.compare(target)
+
+
+@pytest.mark.parametrize("target", runnable_targets())
 def test_bools(target: str) -> None:
     batch = Batch()
     bits = np.resize(np.asarray([True, False, False, True, True]), 37)
