@@ -10,13 +10,8 @@ from relaybuild.ir.ops.reduce import reduced_axes
 from relaybuild.lower.index import IndexLike
 from relaybuild.lower.loop_ir import Kernel
 from relaybuild.lower.scalar import ScalarBuilder, ScalarExpr
-from relaybuild.lower.templates.reduce import (
-    Reduction,
-    Softmax,
-    arg_reduce_kernel,
-    reduce_kernel,
-    softmax_kernel,
-)
+from relaybuild.lower.templates.reduce import Reduction, arg_reduce_kernel, reduce_kernel
+from relaybuild.lower.templates.softmax import Softmax, softmax_kernel
 
 
 def needs(call: Call, is_weight: Sequence[bool], setting: Setting) -> tuple[Need, ...]:

@@ -62,15 +62,22 @@ RB_INLINE rb_v rb_and(rb_v v, rb_m m) {
   } while (0)
 #define RB_LANE(v, lane) ((v)[lane])
 
-RB_INLINE float rb_sum_lanes(rb_v v) {
-  float part[RB_LANES];
-  memcpy(part, &v, sizeof part);
-  for (int width = RB_LANES / 2; width > 0; width /= 2) {
-    for (int lane = 0; lane < width; ++lane) {
-      part[lane] += part[lane + width];
-    }
-  }
-  return part[0];
+#if RB_LANES == 16
+#define RB_LANE_NUMBERS ((rb_m){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15})
+#elif RB_LANES == 8
+#define RB_LANE_NUMBERS ((rb_m){0, 1, 2, 3, 4, 5, 6, 7})
+#else
+#define RB_LANE_NUMBERS ((rb_m){0, 1, 2, 3})
+#endif
+/* Lane i of the result is lane i ^ distance. */
+RB_INLINE rb_v rb_turn(rb_v v, int distance) {
+#if defined(__clang__)
+  rb_v result = v;
+  RB_EACH_LANE(result, v[lane ^ distance]);
+  return result;
+#else
+  return __builtin_shuffle(v, RB_LANE_NUMBERS ^ distance);
+#endif
 }
 
 #else
@@ -117,7 +124,8 @@ RB_INLINE rb_v rb_and(rb_v v, rb_m m) {
   } while (0)
 #define RB_LANE(v, lane) (v)
 
-RB_INLINE float rb_sum_lanes(rb_v v) {
+RB_INLINE rb_v rb_turn(rb_v v, int distance) {
+  (void)distance;
   return v;
 }
 
@@ -132,12 +140,24 @@ RB_INLINE float rb_sum_lanes(rb_v v) {
 #define RB_NOT_NUMBER(v) (((v) != (v)) ? -1 : 0)
 #endif
 
+/* a > b ? a : b and a < b ? a : b in each lane: one instruction, which gives `b` where either is NaN. */
+RB_INLINE rb_v rb_larger(rb_v a, rb_v b) {
+  rb_v result = a;
+  RB_EACH_LANE(result, RB_LANE(a, lane) > RB_LANE(b, lane) ? RB_LANE(a, lane) : RB_LANE(b, lane));
+  return result;
+}
+RB_INLINE rb_v rb_smaller(rb_v a, rb_v b) {
+  rb_v result = a;
+  RB_EACH_LANE(result, RB_LANE(a, lane) < RB_LANE(b, lane) ? RB_LANE(a, lane) : RB_LANE(b, lane));
+  return result;
+}
+
 /* Maximum and minimum return NaN where either argument is one. */
 RB_INLINE rb_v rb_max(rb_v a, rb_v b) {
-  return rb_select(RB_COMPARE(a, >, b) | RB_NOT_NUMBER(a), a, b);
+  return rb_select(RB_NOT_NUMBER(a), a, rb_larger(a, b));
 }
 RB_INLINE rb_v rb_min(rb_v a, rb_v b) {
-  return rb_select(RB_COMPARE(a, <, b) | RB_NOT_NUMBER(a), a, b);
+  return rb_select(RB_NOT_NUMBER(a), a, rb_smaller(a, b));
 }
 RB_INLINE rb_v rb_relu(rb_v v) {
   return rb_and(v, ~RB_COMPARE(v, <, rb_splat(0.0f)));
@@ -149,28 +169,24 @@ RB_INLINE rb_v rb_copysign(rb_v magnitude, rb_v sign) {
   return rb_of_bits((rb_bits(magnitude) & 0x7fffffff) | (rb_bits(sign) & (rb_m)(rb_bits(sign) & ~0x7fffffff)));
 }
 
-RB_INLINE float rb_max_lanes(rb_v v) {
-  float best = RB_LANE(v, 0);
-  for (int lane = 1; lane < RB_LANES; ++lane) {
-    float x = RB_LANE(v, lane);
-    best = (x > best || x != x) ? x : best;
-  }
-  return best;
-}
-RB_INLINE float rb_min_lanes(rb_v v) {
-  float best = RB_LANE(v, 0);
-  for (int lane = 1; lane < RB_LANES; ++lane) {
-    float x = RB_LANE(v, lane);
-    best = (x < best || x != x) ? x : best;
-  }
-  return best;
+/* All lanes combined, in a tree. */
+#define RB_FOLD_LANES(v, combined)                                                                                     \
+  for (int distance = RB_LANES / 2; distance > 0; distance /= 2) {                                                     \
+    const rb_v turned = rb_turn(v, distance);                                                                          \
+    (v) = (combined);                                                                                                  \
+  }                                                                                                                    \
+  return RB_LANE(v, 0)
+RB_INLINE float rb_sum_lanes(rb_v v) {
+  RB_FOLD_LANES(v, v + turned);
 }
 RB_INLINE float rb_prod_lanes(rb_v v) {
-  float product = RB_LANE(v, 0);
-  for (int lane = 1; lane < RB_LANES; ++lane) {
-    product *= RB_LANE(v, lane);
-  }
-  return product;
+  RB_FOLD_LANES(v, v * turned);
+}
+RB_INLINE float rb_max_lanes(rb_v v) {
+  RB_FOLD_LANES(v, rb_max(v, turned));
+}
+RB_INLINE float rb_min_lanes(rb_v v) {
+  RB_FOLD_LANES(v, rb_min(v, turned));
 }
 
 #define RB_LANEWISE(name, function)                                                                                    \
@@ -224,8 +240,7 @@ RB_INLINE rb_m rb_isinf(rb_v v) {
  * above 88.72, to 0 below -104 through two scalings, keeps NaN. */
 RB_INLINE rb_v rb_exp(rb_v x) {
   const rb_v high = rb_splat(89.0f), low = rb_splat(-104.0f);
-  rb_v clamped = rb_select(RB_COMPARE(x, >, high), high, x);
-  clamped = rb_select(RB_COMPARE(clamped, <, low), low, clamped);
+  rb_v clamped = rb_larger(low, rb_smaller(high, x));
   rb_v scaled = clamped * 1.44269504088896341f;
   rb_v whole = (scaled + 12582912.0f) - 12582912.0f;
   rb_v r = (clamped - whole * 0.693359375f) - whole * -2.12194440e-4f;
@@ -245,6 +260,29 @@ RB_INLINE rb_v rb_exp(rb_v x) {
 #endif
   rb_m first = k >> 1, second = k - first;
   return p * rb_of_bits((first + 127) << 23) * rb_of_bits((second + 127) << 23);
+}
+
+/* e^x for x <= 0 or NaN, as above, but 0 below -87, so that it is never subnormal. The sum with 3 * 2^22 rounds to a
+ * whole number, and that with 127 more leaves the exponent's bits lowest. */
+RB_INLINE rb_v rb_exp_falling(rb_v x) {
+#if RB_LANES > 1
+  const rb_v low = rb_splat(-87.0f);
+  rb_v clamped = rb_larger(low, x);
+  rb_v shifted = clamped * 1.44269504088896341f + 12583039.0f;
+  rb_v whole = shifted - 12583039.0f;
+  rb_v r = (clamped - whole * 0.693359375f) - whole * -2.12194440e-4f;
+  rb_v p = rb_splat(1.98412698e-4f);
+  p = p * r + 1.38888889e-3f;
+  p = p * r + 8.33333333e-3f;
+  p = p * r + 4.16666667e-2f;
+  p = p * r + 1.66666667e-1f;
+  p = p * r + 0.5f;
+  p = p * r + 1.0f;
+  p = p * r + 1.0f;
+  return rb_and(p * rb_of_bits(rb_bits(shifted) << 23), ~RB_COMPARE(x, <, low));
+#else
+  return expf(x);
+#endif
 }
 
 /* Natural logarithm within 2 ulp: x = 2^k m, m in [sqrt(1/2), sqrt(2)), log m = 2 atanh(s) with s = (m-1)/(m+1). */
@@ -391,6 +429,94 @@ RB_INLINE rb_v rb_sum_each(const rb_v *v) {
   return rb_fold2(part[0], part[1]);
 #else
   return rb_fold1(part[0], part[1]);
+#endif
+}
+#endif
+
+/* Transposes a square of RB_LANES vectors in place: squares of four lanes first, then ever larger squares change
+ * places.
+ */
+#if RB_LANES == 1
+RB_INLINE void rb_transpose(rb_v *rows) {
+  (void)rows;
+}
+#else
+#if RB_LANES == 16
+RB_INLINE rb_v rb_low1(rb_v a, rb_v b) {
+  return RB_PICK(a, b, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29);
+}
+RB_INLINE rb_v rb_high1(rb_v a, rb_v b) {
+  return RB_PICK(a, b, 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31);
+}
+RB_INLINE rb_v rb_low2(rb_v a, rb_v b) {
+  return RB_PICK(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29);
+}
+RB_INLINE rb_v rb_high2(rb_v a, rb_v b) {
+  return RB_PICK(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
+}
+RB_INLINE rb_v rb_low4(rb_v a, rb_v b) {
+  return RB_PICK(a, b, 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27);
+}
+RB_INLINE rb_v rb_high4(rb_v a, rb_v b) {
+  return RB_PICK(a, b, 4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31);
+}
+RB_INLINE rb_v rb_low8(rb_v a, rb_v b) {
+  return RB_PICK(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
+}
+RB_INLINE rb_v rb_high8(rb_v a, rb_v b) {
+  return RB_PICK(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
+}
+#elif RB_LANES == 8
+RB_INLINE rb_v rb_low1(rb_v a, rb_v b) {
+  return RB_PICK(a, b, 0, 8, 1, 9, 4, 12, 5, 13);
+}
+RB_INLINE rb_v rb_high1(rb_v a, rb_v b) {
+  return RB_PICK(a, b, 2, 10, 3, 11, 6, 14, 7, 15);
+}
+RB_INLINE rb_v rb_low2(rb_v a, rb_v b) {
+  return RB_PICK(a, b, 0, 1, 8, 9, 4, 5, 12, 13);
+}
+RB_INLINE rb_v rb_high2(rb_v a, rb_v b) {
+  return RB_PICK(a, b, 2, 3, 10, 11, 6, 7, 14, 15);
+}
+RB_INLINE rb_v rb_low4(rb_v a, rb_v b) {
+  return RB_PICK(a, b, 0, 1, 2, 3, 8, 9, 10, 11);
+}
+RB_INLINE rb_v rb_high4(rb_v a, rb_v b) {
+  return RB_PICK(a, b, 4, 5, 6, 7, 12, 13, 14, 15);
+}
+#elif RB_LANES == 4
+RB_INLINE rb_v rb_low1(rb_v a, rb_v b) {
+  return RB_PICK(a, b, 0, 4, 1, 5);
+}
+RB_INLINE rb_v rb_high1(rb_v a, rb_v b) {
+  return RB_PICK(a, b, 2, 6, 3, 7);
+}
+RB_INLINE rb_v rb_low2(rb_v a, rb_v b) {
+  return RB_PICK(a, b, 0, 1, 4, 5);
+}
+RB_INLINE rb_v rb_high2(rb_v a, rb_v b) {
+  return RB_PICK(a, b, 2, 3, 6, 7);
+}
+#endif
+RB_INLINE void rb_transpose(rb_v *rows) {
+  for (int i = 0; i < RB_LANES; i += 4) {
+    rb_v a = rb_low1(rows[i], rows[i + 1]), b = rb_high1(rows[i], rows[i + 1]);
+    rb_v c = rb_low1(rows[i + 2], rows[i + 3]), d = rb_high1(rows[i + 2], rows[i + 3]);
+    rows[i] = rb_low2(a, c), rows[i + 1] = rb_high2(a, c);
+    rows[i + 2] = rb_low2(b, d), rows[i + 3] = rb_high2(b, d);
+  }
+#if RB_LANES >= 8
+  for (int i = 0; i < RB_LANES; i += i % 4 < 3 ? 1 : 5) {
+    rb_v a = rows[i], b = rows[i + 4];
+    rows[i] = rb_low4(a, b), rows[i + 4] = rb_high4(a, b);
+  }
+#endif
+#if RB_LANES >= 16
+  for (int i = 0; i < 8; ++i) {
+    rb_v a = rows[i], b = rows[i + 8];
+    rows[i] = rb_low8(a, b), rows[i + 8] = rb_high8(a, b);
+  }
 #endif
 }
 #endif

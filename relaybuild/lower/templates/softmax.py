@@ -1,0 +1,328 @@
+"""Softmax and its logarithm along one dimension: three passes over a row, or over a group of columns; knows nothing of
+the model.
+
+The first pass finds the maximum, the second the exponentials and their sum, the third the result. The exponentials are
+kept in the output in between, or in scratch memory where the output's vectors are not contiguous.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from relaybuild.lower.emit import Emitter, is_vectorizable
+from relaybuild.lower.index import Axis, Index, IndexLike, delinearize
+from relaybuild.lower.loop_ir import Builder, Kernel
+from relaybuild.lower.machine import Machine
+from relaybuild.lower.scalar import ScalarBuilder, ScalarExpr
+from relaybuild.lower.templates.body import Body, store
+from relaybuild.lower.templates.vectors import column_groups, each_vector, tail_mask
+
+GROUP = 4
+"""Vectors of columns that are walked together: the runs that are read are longer than a cache line."""
+
+
+@dataclass(frozen=True)
+class Softmax:
+    """exp(x - max) / sum, or its logarithm, along dimension `axis`; `element` gives x at an index of the output."""
+
+    axis: int
+    element: Callable[[ScalarBuilder, Sequence[IndexLike]], ScalarExpr]
+    log: bool = False
+
+
+def softmax_kernel(softmax: Softmax, body: Body, machine: Machine) -> Kernel:
+    """The kernel over a float32 output.
+
+    Vectors run along the reduced dimension where it is innermost, else along the innermost one.
+    """
+    builder = Builder()
+    shape = body.output.layout.shape
+    writer = _Writer(builder, softmax, body, machine.lanes)
+    by_row = softmax.axis == len(shape) - 1
+    if not writer.has_vectors:
+        _scalar_units(writer, shape)
+    elif by_row:
+        with builder.share(prod(shape[:-1])) as unit:
+            before = [builder.let_index("o", part) for part in delinearize(unit, shape[:-1])]
+            (_short_row if shape[-1] < machine.lanes else _row)(writer, before, shape[-1])
+    else:
+        _column_units(writer, shape)
+    return body.kernel(builder.body, machine.lanes, writer.scratch_bytes)
+
+
+@dataclass(frozen=True)
+class _Writer:
+    """What all passes share: where statements go, the values reduced, and where exponentials are kept."""
+
+    builder: Builder
+    softmax: Softmax
+    body: Body
+    lanes: int
+
+    @property
+    def has_vectors(self) -> bool:
+        """Whether rows, or columns side by side, are computed by vectors."""
+        width = self.body.output.layout.shape[-1]
+        if self.lanes == 1 or width < self.lanes:
+            return self.lanes > 1
+        lane, index = self._probe()
+        scalars = ScalarBuilder()
+        return is_vectorizable(self.softmax.element(scalars, index), lane, scalars)
+
+    def _probe(self) -> tuple[Axis, list[Index]]:
+        shape = self.body.output.layout.shape
+        lane = Axis("lane", self.lanes - 1)
+        index = [Index.of(Axis(f"p{number}", extent - 1)) for number, extent in enumerate(shape)]
+        index[-1] = Index.of(Axis("q", max(0, shape[-1] - self.lanes))) + Index.of(lane)
+        return lane, index
+
+    @property
+    def _in_output(self) -> bool:
+        lane, index = self._probe()
+        return self.body.output.dtype == "float32" and self.body.output.layout.address(index).coefficient(lane) == 1
+
+    @property
+    def scratch_bytes(self) -> int:
+        """A thread's room for the exponentials of a row, or of a group of columns."""
+        if self._in_output or self.softmax.log:
+            return 0
+        shape = self.body.output.layout.shape
+        columns = 1 if self.softmax.axis == len(shape) - 1 else min(shape[-1], (2 * GROUP - 1) * self.lanes)
+        return 4 * shape[self.softmax.axis] * columns
+
+    def kept(self, index: Sequence[IndexLike], place: Index) -> str:
+        """Where the exponential at `index` is kept; `place` is its position among those of the row or the group."""
+        if self._in_output:
+            return f"(out + {self.body.output.layout.address(index)})"
+        return f"((float *)scratch + {place})"
+
+    def vector(self, index: Sequence[IndexLike]) -> str:
+        """The vector of values from `index` along its last dimension."""
+        lane = self.builder.axis("lane", self.lanes)
+        scalars = ScalarBuilder(self.builder.name)
+        root = self.softmax.element(scalars, [*index[:-1], Index.of(index[-1]) + Index.of(lane)])
+        text = Emitter(self.builder, self.body.pointers, scalars, self.lanes, lane).emit(root)
+        return text if scalars.depends_on(root, lane) else f"rb_splat({text})"
+
+    def scalar(self, index: Sequence[IndexLike]) -> str:
+        """The value at `index`."""
+        scalars = ScalarBuilder(self.builder.name)
+        return Emitter(self.builder, self.body.pointers, scalars).emit(self.softmax.element(scalars, index))
+
+    def store_vector(self, index: Sequence[IndexLike], result: str) -> None:
+        """Store the vector of results from `index`."""
+        lane = self.builder.axis("lane", self.lanes)
+        store(
+            self.builder,
+            self.body,
+            [*index[:-1], Index.of(index[-1]) + Index.of(lane)],
+            self.builder.let("rb_v", "y", result),
+            self.lanes,
+            lane,
+        )
+
+    def store_scalar(self, index: Sequence[IndexLike], result: str) -> None:
+        """Store the result at `index`."""
+        store(self.builder, self.body, index, f"({result})", 1, None)
+
+    def start(self, ctype: str, stem: str, value: str) -> str:
+        """A variable with its first value."""
+        name = self.builder.declare(ctype, stem)
+        self.builder.assign(name, value)
+        return name
+
+
+def _row(writer: _Writer, before: Sequence[Index], width: int) -> None:
+    """A row of a vector or more; its last, ragged vector overlaps the one before."""
+    builder, lanes, log = writer.builder, writer.lanes, writer.softmax.log
+    count, rest = divmod(width, lanes)
+    last = [*before, Index.of(width - lanes)]
+    top = _row_maximum(writer, before, count, rest)
+
+    def exponential(index: Sequence[IndexLike]) -> str:
+        return builder.let("rb_v", "e", f"rb_exp_falling({writer.vector(index)} - rb_splat({top}))")
+
+    def sum_up(v: Index, _: Index) -> None:
+        e = exponential([*before, v])
+        builder.assign(total, f"{total} + {e}")
+        if not log:
+            builder.evaluate(f"rb_store({writer.kept([*before, v], v)}, {e})")
+
+    total = writer.start("rb_v", "total", "rb_splat(0.0f)")
+    each_vector(builder, count, lanes, 1, sum_up)
+    tail = exponential(last) if rest else ""
+    if rest:
+        builder.assign(total, f"{total} + rb_and({tail}, {tail_mask(lanes, rest)})")
+    scale = _scale(writer, f"rb_sum_lanes({total})", vector=False)
+
+    def finish(v: Index, _: Index) -> None:
+        index = [*before, v]
+        value = f"{writer.vector(index)} - rb_splat({top})" if log else f"rb_load({writer.kept(index, v)})"
+        writer.store_vector(index, _result(writer, value, f"rb_splat({scale})"))
+
+    each_vector(builder, count, lanes, 1, finish)
+    if rest:
+        value = f"{writer.vector(last)} - rb_splat({top})" if log else tail
+        writer.store_vector(last, _result(writer, value, f"rb_splat({scale})"))
+
+
+def _row_maximum(writer: _Writer, before: Sequence[Index], count: int, rest: int) -> str:
+    """The name of the greatest value of a row."""
+    builder, lanes = writer.builder, writer.lanes
+    parts = min(4, count)
+    best = builder.declare("rb_v", "best", (parts,))
+    with builder.loop("i", parts, unroll=True) as i:
+        builder.assign(f"{best}[{i}]", "rb_splat(-INFINITY)")
+
+    def widen(v: Index, part: Index) -> None:
+        builder.assign(f"{best}[{part}]", f"rb_max({best}[{part}], {writer.vector([*before, v])})")
+
+    each_vector(builder, count, lanes, parts, widen)
+    if rest:
+        widen(Index.of(count * lanes + rest - lanes), Index.of(0))
+    with builder.loop("i", parts, 1, unroll=True) as i:
+        builder.assign(f"{best}[0]", f"rb_max({best}[0], {best}[{i}])")
+    return builder.let("float", "top", f"rb_max_lanes({best}[0])")
+
+
+def _short_row(writer: _Writer, before: Sequence[Index], width: int) -> None:
+    """A row shorter than a vector, copied to one whose pad lanes repeat its first value."""
+    builder, lanes = writer.builder, writer.lanes
+    row = builder.declare("float", "row", (lanes,))
+    with builder.loop("x", width) as x:
+        builder.assign(f"{row}[{x}]", writer.scalar([*before, x]))
+    with builder.loop("x", lanes, width, unroll=True) as x:
+        builder.assign(f"{row}[{x}]", f"{row}[0]")
+    values = builder.let("rb_v", "values", f"rb_load({row})")
+    shifted = builder.let("rb_v", "shifted", f"{values} - rb_splat(rb_max_lanes({values}))")
+    e = builder.let("rb_v", "e", f"rb_exp_falling({shifted})")
+    scale = _scale(writer, f"rb_sum_lanes(rb_and({e}, ~{tail_mask(lanes, lanes - width)}))", vector=False)
+    value = shifted if writer.softmax.log else e
+    builder.evaluate(f"rb_store({row}, {_result(writer, value, f'rb_splat({scale})')})")
+    with builder.loop("x", width) as x:
+        writer.store_scalar([*before, x], f"{row}[{x}]")
+
+
+def _scale(writer: _Writer, total: str, *, vector: bool) -> str:
+    """What the third pass applies: the reciprocal of the sum, or its logarithm."""
+    ctype, log = ("rb_v", "rb_log") if vector else ("float", "logf")
+    return writer.builder.let(ctype, "scale", f"{log}({total})" if writer.softmax.log else f"1.0f / {total}")
+
+
+def _result(writer: _Writer, value: str, scale: str) -> str:
+    return f"{value} {'-' if writer.softmax.log else '*'} {scale}"
+
+
+def _column_units(writer: _Writer, shape: Sequence[int]) -> None:
+    """Units are groups of neighbouring columns."""
+    axis, width = writer.softmax.axis, shape[-1]
+    groups = column_groups(width, writer.lanes, GROUP) if width >= writer.lanes else None
+    outer_shape = [*shape[:axis], *shape[axis + 1 : -1]]
+    builder = writer.builder
+    with builder.share(prod(outer_shape) * (groups.count if groups else 1)) as unit:
+        number = unit % groups.count if groups else Index.of(0)
+        outer_unit = unit // groups.count if groups else unit
+        outer = [builder.let_index("o", part) for part in delinearize(outer_unit, outer_shape)]
+        place = outer[:axis], outer[axis:]
+        if groups is None:
+            _narrow_columns(writer, *place, width)
+            return
+        for group in groups.split(builder, number):
+            with group as (start, offsets):
+                _column_group(writer, *place, start, offsets)
+
+
+def _column_group(
+    writer: _Writer, before: Sequence[Index], after: Sequence[Index], start: Index, offsets: Sequence[int]
+) -> None:
+    """Columns in vectors at `offsets` from `start`; the last may overlap the one before.
+
+    The third pass reads all exponentials of a group before it writes any: the overlap would be scaled twice.
+    """
+    builder, log = writer.builder, writer.softmax.log
+    extent = writer.body.output.layout.shape[writer.softmax.axis]
+    room = len(offsets) * writer.lanes
+
+    def at(k: Index, offset: int) -> list[IndexLike]:
+        return [*before, k, *after, start + offset]
+
+    best = [writer.start("rb_v", "best", "rb_splat(-INFINITY)") for _ in offsets]
+    with builder.loop("k", extent) as k:
+        for name, offset in zip(best, offsets):
+            builder.assign(name, f"rb_max({name}, {writer.vector(at(k, offset))})")
+    total = [writer.start("rb_v", "total", "rb_splat(0.0f)") for _ in offsets]
+    with builder.loop("k", extent) as k:
+        for number, offset in enumerate(offsets):
+            e = builder.let("rb_v", "e", f"rb_exp_falling({writer.vector(at(k, offset))} - {best[number]})")
+            builder.assign(total[number], f"{total[number]} + {e}")
+            if not log:
+                builder.evaluate(f"rb_store({writer.kept(at(k, offset), k * room + offset)}, {e})")
+    scale = [_scale(writer, name, vector=True) for name in total]
+    with builder.loop("k", extent) as k:
+        values = [
+            builder.let("rb_v", "e", f"{writer.vector(at(k, offset))} - {name}")
+            if log
+            else builder.let("rb_v", "e", f"rb_load({writer.kept(at(k, offset), k * room + offset)})")
+            for name, offset in zip(best, offsets)
+        ]
+        for number, offset in enumerate(offsets):
+            writer.store_vector(at(k, offset), _result(writer, values[number], scale[number]))
+
+
+def _narrow_columns(writer: _Writer, before: Sequence[Index], after: Sequence[Index], width: int) -> None:
+    """Columns fewer than lanes, each row of them copied to a vector whose pad lanes are zero."""
+    builder, log = writer.builder, writer.softmax.log
+    extent = writer.body.output.layout.shape[writer.softmax.axis]
+    row = builder.declare("float", "row", (writer.lanes,))
+    with builder.loop("x", writer.lanes) as x:
+        builder.assign(f"{row}[{x}]", "0.0f")
+
+    def load(k: Index) -> str:
+        with builder.loop("x", width) as x:
+            builder.assign(f"{row}[{x}]", writer.scalar([*before, k, *after, x]))
+        return builder.let("rb_v", "values", f"rb_load({row})")
+
+    best = writer.start("rb_v", "best", "rb_splat(-INFINITY)")
+    with builder.loop("k", extent) as k:
+        builder.assign(best, f"rb_max({best}, {load(k)})")
+    total = writer.start("rb_v", "total", "rb_splat(0.0f)")
+    with builder.loop("k", extent) as k:
+        builder.assign(total, f"{total} + rb_exp_falling({load(k)} - {best})")
+    scale = _scale(writer, total, vector=True)
+    result = builder.declare("float", "result", (writer.lanes,))
+    with builder.loop("k", extent) as k:
+        shifted = f"{load(k)} - {best}"
+        builder.evaluate(
+            f"rb_store({result}, {_result(writer, shifted if log else f'rb_exp_falling({shifted})', scale)})"
+        )
+        with builder.loop("x", width) as x:
+            writer.store_scalar([*before, k, *after, x], f"{result}[{x}]")
+
+
+def _scalar_units(writer: _Writer, shape: Sequence[int]) -> None:
+    """One row or column at a time, element by element."""
+    axis = writer.softmax.axis
+    builder, log = writer.builder, writer.softmax.log
+    outer_shape = [*shape[:axis], *shape[axis + 1 :]]
+    with builder.share(prod(outer_shape)) as unit:
+        outer = [builder.let_index("o", part) for part in delinearize(unit, outer_shape)]
+        before, after = outer[:axis], outer[axis:]
+
+        def at(k: Index) -> list[IndexLike]:
+            return [*before, k, *after]
+
+        best = writer.start("float", "best", "-INFINITY")
+        with builder.loop("k", shape[axis]) as k:
+            builder.assign(best, f"rb_max_f32({best}, {writer.scalar(at(k))})")
+        total = writer.start("float", "total", "0.0f")
+        with builder.loop("k", shape[axis]) as k:
+            e = builder.let("float", "e", f"expf({writer.scalar(at(k))} - {best})")
+            builder.assign(total, f"{total} + {e}")
+            if not log:
+                builder.assign(f"*{writer.kept(at(k), k)}", e)
+        scale = _scale(writer, total, vector=False)
+        with builder.loop("k", shape[axis]) as k:
+            value = f"{writer.scalar(at(k))} - {best}" if log else f"*{writer.kept(at(k), k)}"
+            writer.store_scalar(at(k), _result(writer, value, scale))
