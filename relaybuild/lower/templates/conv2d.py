@@ -7,7 +7,7 @@ per pixel and multiplies it with a row of packed weights. Borders are the input'
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from relaybuild.lower.index import Index, IndexLike
 from relaybuild.lower.layout import BLOCK
@@ -125,51 +125,8 @@ def conv2d_kernel(conv: Conv2D, body: Body, machine: Machine) -> Kernel:
     """The kernel of a convolution with its epilogue."""
     builder = Builder()
     for phase in conv.phases:
-        _phase_loops(builder, conv, phase, body, machine)
+        _PhaseLoops(builder, conv, phase, body, machine).emit()
     return body.kernel(builder.body, machine.lanes)
-
-
-def _phase_loops(builder: Builder, conv: Conv2D, phase: Phase, body: Body, machine: Machine) -> None:
-    """Units run chunk by chunk of bands, group by group of channel blocks within a chunk, band by band within a group:
-    a group's weights and a chunk's input stay in the second-level cache."""
-    out = body.output.layout
-    batch, out_blocks = out.shape[0], out.num_blocks
-    tile = choose_tile(conv, phase, out_blocks, machine)
-    groups = -(-out_blocks // tile.blocks)
-    bands = -(-phase.rows // tile.rows)
-    chunk = choose_chunk(conv, phase, tile, groups, bands, machine)
-    chunks = -(-bands // chunk)
-    with builder.share(batch * groups * bands) as unit:
-        image = builder.let_index("image", unit // (bands * groups))
-        rest = unit % (bands * groups)
-        part = builder.let_index("chunk", rest // (chunk * groups))
-        within = rest - part * (chunk * groups)
-        if chunks == 1 or bands % chunk == 0:
-            group, band = within // chunk, within % chunk
-        else:
-            size = builder.let_index("size", _last_smaller(builder, part, chunks, chunk, bands))
-            position = builder.let_index("within", within)
-            group = Index.opaque(f"{position.as_factor()} / {size.as_factor()}")
-            band = Index.opaque(f"{position.as_factor()} % {size.as_factor()}")
-        group = builder.let_index("group", group)
-        band = builder.let_index("band", part * chunk + band)
-
-        def band_of(blocks: int, rows: int) -> None:
-            corner = (image, group * tile.blocks, band * tile.rows)
-            _band(builder, conv, phase, body, machine, Tile(rows, tile.columns, blocks), *corner)
-
-        _split(
-            builder,
-            group,
-            out_blocks,
-            tile.blocks,
-            lambda blocks: _split(builder, band, phase.rows, tile.rows, lambda rows: band_of(blocks, rows)),
-        )
-
-
-def _last_smaller(builder: Builder, part: Index, chunks: int, chunk: int, bands: int) -> Index:
-    last = bands - (chunks - 1) * chunk
-    return Index.opaque(builder.let("ptrdiff_t", "bands", f"{part} < {chunks - 1} ? {chunk} : {last}"))
 
 
 def choose_chunk(conv: Conv2D, phase: Phase, tile: Tile, groups: int, bands: int, machine: Machine) -> int:
@@ -209,187 +166,198 @@ def _split(builder: Builder, number: Index, extent: int, step: int, emit: Callab
             emit(rest)
 
 
-def _band(
-    builder: Builder,
-    conv: Conv2D,
-    phase: Phase,
-    body: Body,
-    machine: Machine,
-    tile: Tile,
-    image: Index,
-    first_block: Index,
-    first_row: Index,
-) -> None:
-    """All tiles of one band of rows, then the halo beside them."""
-    whole = phase.columns // tile.columns
-    rest = phase.columns % tile.columns
-    if whole:
-        with builder.loop("x", whole * tile.columns, step=tile.columns) as column:
-            _tile(builder, conv, phase, body, machine, tile, (image, first_block, first_row, column))
-    if rest:
-        last = Tile(tile.rows, rest, tile.blocks)
-        _tile(
-            builder, conv, phase, body, machine, last, (image, first_block, first_row, Index.of(whole * tile.columns))
-        )
-    _halo(builder, phase, body, tile, image, first_block, first_row)
+@dataclass(frozen=True)
+class _Corner:
+    """Where a register tile begins: image, output channel block, row and column of the phase."""
+
+    image: Index
+    block: Index
+    row: Index
+    column: Index
 
 
-def _halo(
-    builder: Builder, phase: Phase, body: Body, tile: Tile, image: Index, first_block: Index, first_row: Index
-) -> None:
-    """The halo beside the rows of a band; of several phases the first does it, for the rows that they share."""
-    if phase.origin != (0, 0):
-        return
-    scale, height = phase.scale[0], body.output.layout.shape[2]
-    for number in range(tile.blocks):
-        block = first_block + number
-        if height % scale == 0:
-            zero_halo(builder, body.output, image, block, first_row * scale, tile.rows * scale)
-            continue
-        with builder.loop("s", tile.rows * scale) as s:
-            row = first_row * scale + s
-            with builder.branch(f"{row} < {height}"):
-                zero_halo(builder, body.output, image, block, row, 1)
+@dataclass(frozen=True)
+class _PhaseLoops:
+    """Emits the loops of one phase into `builder`."""
 
+    builder: Builder
+    conv: Conv2D
+    phase: Phase
+    body: Body
+    machine: Machine
 
-def _tile(
-    builder: Builder,
-    conv: Conv2D,
-    phase: Phase,
-    body: Body,
-    machine: Machine,
-    tile: Tile,
-    corner: tuple[Index, Index, Index, Index],
-) -> None:
-    """Accumulate one register tile and store it through the epilogue."""
-    image, first_block, first_row, first_column = corner
-    lanes = machine.lanes
-    halves = BLOCK // lanes
-    vectors = tile.blocks * halves
-    acc = builder.declare("rb_v", "acc", (tile.rows * tile.columns, vectors))
-    with builder.loop("i", tile.rows * tile.columns, unroll=True) as i, builder.loop("j", vectors, unroll=True) as j:
-        builder.assign(f"{acc}[{i}][{j}]", "rb_splat(0.0f)")
-    _accumulate(builder, conv, phase, body, machine, tile, corner, acc)
-    out = body.output.layout
-    unroll = not is_heavy(body)
-    if not unroll:
-        acc = spill(builder, acc, (tile.rows * tile.columns, vectors))
-    with builder.loop("b", tile.blocks, unroll=unroll) as b, builder.loop("h", halves, unroll=unroll) as h:
-        lane = builder.axis("lane", lanes)
-        block = first_block + b
-        mask = pad_mask(builder, out, block, h * lanes if lanes == 1 else h, lanes)
-        with builder.loop("r", tile.rows, unroll=unroll) as r, builder.loop("c", tile.columns, unroll=unroll) as c:
-            index = [
-                image,
-                block * BLOCK + h * lanes + Index.of(lane),
-                (first_row + r) * phase.scale[0] + phase.origin[0],
-                (first_column + c) * phase.scale[1] + phase.origin[1],
-            ]
-            value = f"{acc}[{r * tile.columns + c}][{b * halves + h}]"
-            store(builder, body, index, value, lanes, lane, mask)
+    @property
+    def halves(self) -> int:
+        """Vectors in a channel block."""
+        return BLOCK // self.machine.lanes
 
+    def emit(self) -> None:
+        """Units run chunk by chunk of bands, group by group of channel blocks within a chunk, band by band within a
+        group: a group's weights and a chunk's input stay in the second-level cache."""
+        builder, out = self.builder, self.body.output.layout
+        tile = choose_tile(self.conv, self.phase, out.num_blocks, self.machine)
+        groups = -(-out.num_blocks // tile.blocks)
+        bands = -(-self.phase.rows // tile.rows)
+        chunk = choose_chunk(self.conv, self.phase, tile, groups, bands, self.machine)
+        with builder.share(out.shape[0] * groups * bands) as unit:
+            image = builder.let_index("image", unit // (bands * groups))
+            group, band = self._position(unit % (bands * groups), groups, bands, chunk)
 
-def _accumulate(
-    builder: Builder,
-    conv: Conv2D,
-    phase: Phase,
-    body: Body,
-    machine: Machine,
-    tile: Tile,
-    corner: tuple[Index, Index, Index, Index],
-    acc: str,
-) -> None:
-    whole, rest = divmod(conv.span, BLOCK)
-    start = _span_start(builder, conv, corner[1])
-    if whole:
-        with builder.loop("ib", whole) as in_block:
-            _taps(builder, conv, phase, body, machine, tile, corner, acc, (start, in_block), BLOCK)
-    if rest:
-        _taps(builder, conv, phase, body, machine, tile, corner, acc, (start, Index.of(whole)), rest)
+            def emit_band(blocks: int, rows: int) -> None:
+                corner = _Corner(image, group * tile.blocks, band * tile.rows, Index.of(0))
+                self._band(Tile(rows, tile.columns, blocks), corner)
 
+            _split(
+                builder,
+                group,
+                out.num_blocks,
+                tile.blocks,
+                lambda blocks: _split(builder, band, self.phase.rows, tile.rows, lambda rows: emit_band(blocks, rows)),
+            )
 
-def _span_start(builder: Builder, conv: Conv2D, block: Index) -> Index:
-    """The first input channel that the blocks from `block` read."""
-    start = (block * BLOCK) // conv.span_group * conv.span_step
-    if start.upper is not None and start.upper <= conv.span_last:
-        return start
-    text = start.as_factor()
-    return Index.opaque(builder.let("ptrdiff_t", "start", f"{text} < {conv.span_last} ? {text} : {conv.span_last}"))
+    def _position(self, rest: Index, groups: int, bands: int, chunk: int) -> tuple[Index, Index]:
+        """(group of channel blocks, band of rows) of a unit's number within its image."""
+        builder = self.builder
+        chunks = -(-bands // chunk)
+        part = builder.let_index("chunk", rest // (chunk * groups))
+        within = rest - part * (chunk * groups)
+        if bands % chunk == 0:
+            group, band = within // chunk, within % chunk
+        else:
+            last = bands - (chunks - 1) * chunk
+            size = builder.let("ptrdiff_t", "bands", f"{part} < {chunks - 1} ? {chunk} : {last}")
+            position = builder.let_index("within", within)
+            group, band = Index.opaque(f"{position} / {size}"), Index.opaque(f"{position} % {size}")
+        return builder.let_index("group", group), builder.let_index("band", part * chunk + band)
 
+    def _band(self, tile: Tile, corner: _Corner) -> None:
+        """All tiles of one band of rows, then the halo beside them."""
+        whole, rest = divmod(self.phase.columns, tile.columns)
+        if whole:
+            with self.builder.loop("x", whole * tile.columns, step=tile.columns) as column:
+                self._tile(tile, replace(corner, column=column))
+        if rest:
+            last = Tile(tile.rows, rest, tile.blocks)
+            self._tile(last, replace(corner, column=Index.of(whole * tile.columns)))
+        self._halo(tile, corner)
 
-def _taps(
-    builder: Builder,
-    conv: Conv2D,
-    phase: Phase,
-    body: Body,
-    machine: Machine,
-    tile: Tile,
-    corner: tuple[Index, Index, Index, Index],
-    acc: str,
-    source: tuple[Index, Index],
-    channels: int,
-) -> None:
-    rows, columns = phase.row_taps, phase.column_taps
-    with (
-        builder.loop("kr", rows.count) as kr,
-        builder.loop("kc", columns.count) as kc,
-        builder.loop("ic", channels) as ic,
-    ):
-        _step(builder, conv, phase, body, machine, tile, corner, acc, (*source, kr, kc, ic))
+    def _halo(self, tile: Tile, corner: _Corner) -> None:
+        """The halo beside the rows of a band; of several phases the first does it, for the rows that they share."""
+        if self.phase.origin != (0, 0):
+            return
+        builder, output = self.builder, self.body.output
+        scale, height = self.phase.scale[0], output.layout.shape[2]
+        for number in range(tile.blocks):
+            block = corner.block + number
+            if height % scale == 0:
+                zero_halo(builder, output, corner.image, block, corner.row * scale, tile.rows * scale)
+                continue
+            with builder.loop("s", tile.rows * scale) as s:
+                row = corner.row * scale + s
+                with builder.branch(f"{row} < {height}"):
+                    zero_halo(builder, output, corner.image, block, row, 1)
 
+    def _tile(self, tile: Tile, corner: _Corner) -> None:
+        """Accumulate one register tile and store it through the epilogue."""
+        builder = self.builder
+        dims = (tile.rows * tile.columns, tile.blocks * self.halves)
+        acc = builder.declare("rb_v", "acc", dims)
+        with builder.loop("i", dims[0], unroll=True) as i, builder.loop("j", dims[1], unroll=True) as j:
+            builder.assign(f"{acc}[{i}][{j}]", "rb_splat(0.0f)")
+        self._accumulate(tile, corner, acc)
+        unroll = not is_heavy(self.body)
+        self._finish(tile, corner, acc if unroll else spill(builder, acc, dims), unroll=unroll)
 
-def _step(
-    builder: Builder,
-    conv: Conv2D,
-    phase: Phase,
-    body: Body,
-    machine: Machine,
-    tile: Tile,
-    corner: tuple[Index, Index, Index, Index],
-    acc: str,
-    position: tuple[Index, Index, Index, Index, Index],
-) -> None:
-    """One broadcast of each pixel's input element against one row of weights."""
-    image, first_block, first_row, first_column = corner
-    start, in_block, kr, kc, ic = position
-    rows, columns = phase.row_taps, phase.column_taps
-    lanes, halves = machine.lanes, BLOCK // machine.lanes
-    in_blocks = -(-conv.span // BLOCK)
-    kernel_rows, kernel_columns = conv.kernel
-    weights = builder.declare("rb_v", "w", (tile.blocks * halves,))
-    weight_bytes = 4 * body.output.layout.num_blocks * BLOCK * conv.span * kernel_rows * kernel_columns
-    from_memory = weight_bytes > machine.l2_bytes // 8
-    weight_row = kr * rows.weight_step + rows.first
-    weight_column = kc * columns.weight_step + columns.first
+    def _finish(self, tile: Tile, corner: _Corner, acc: str, *, unroll: bool) -> None:
+        builder, phase, lanes = self.builder, self.phase, self.machine.lanes
+        with builder.loop("b", tile.blocks, unroll=unroll) as b, builder.loop("h", self.halves, unroll=unroll) as h:
+            lane = builder.axis("lane", lanes)
+            block = corner.block + b
+            mask = pad_mask(builder, self.body.output.layout, block, h * lanes if lanes == 1 else h, lanes)
+            with builder.loop("r", tile.rows, unroll=unroll) as r, builder.loop("c", tile.columns, unroll=unroll) as c:
+                index = [
+                    corner.image,
+                    block * BLOCK + h * lanes + Index.of(lane),
+                    (corner.row + r) * phase.scale[0] + phase.origin[0],
+                    (corner.column + c) * phase.scale[1] + phase.origin[1],
+                ]
+                value = f"{acc}[{r * tile.columns + c}][{b * self.halves + h}]"
+                store(builder, self.body, index, value, lanes, lane, mask)
 
-    def weight_address(b: IndexLike, h: IndexLike) -> Index:
-        block = (first_block + b) * in_blocks + in_block
-        position = (block * kernel_rows + weight_row) * kernel_columns + weight_column
-        return position * (BLOCK * BLOCK) + ic * BLOCK + Index.of(h) * lanes
+    def _accumulate(self, tile: Tile, corner: _Corner, acc: str) -> None:
+        whole, rest = divmod(self.conv.span, BLOCK)
+        start = self._span_start(corner.block)
+        if whole:
+            with self.builder.loop("ib", whole) as in_block:
+                self._taps(tile, corner, acc, start, in_block, BLOCK)
+        if rest:
+            self._taps(tile, corner, acc, start, Index.of(whole), rest)
 
-    first_weight = weight_address(0, 0)
-    source = builder.let("float *", "weights", f"p1 + {first_weight}")
-    with builder.loop("b", tile.blocks, unroll=True) as b, builder.loop("h", halves, unroll=True) as h:
-        offset = weight_address(b, h) - first_weight
-        builder.assign(f"{weights}[{b * halves + h}]", f"rb_load({source} + {offset})")
-        if from_memory:
-            builder.evaluate(f"RB_PREFETCH({source} + {offset + PREFETCH})")
-    data = body.inputs[0].layout
-    plane = data.address([0, start + in_block * BLOCK + ic, 0, 0]) - data.offset
-    if not plane.is_linear:
-        plane = builder.let_index("plane", plane)
+    def _span_start(self, block: Index) -> Index:
+        """The first input channel that the blocks from `block` read."""
+        conv = self.conv
+        start = (block * BLOCK) // conv.span_group * conv.span_step
+        if start.upper is not None and start.upper <= conv.span_last:
+            return start
+        text = start.as_factor()
+        value = f"{text} < {conv.span_last} ? {text} : {conv.span_last}"
+        return Index.opaque(self.builder.let("ptrdiff_t", "start", value))
 
-    def data_address(r: IndexLike, c: IndexLike) -> Index:
-        row = (first_row + r) * rows.stride + rows.shift + kr * rows.step
-        column = (first_column + c) * columns.stride + columns.shift + kc * columns.step
-        return data.address([image, 0, row, column]) + plane
+    def _taps(self, tile: Tile, corner: _Corner, acc: str, start: Index, in_block: Index, channels: int) -> None:
+        with (
+            self.builder.loop("kr", self.phase.row_taps.count) as kr,
+            self.builder.loop("kc", self.phase.column_taps.count) as kc,
+            self.builder.loop("ic", channels) as ic,
+        ):
+            weights = self._weights(tile, corner, in_block, (kr, kc, ic))
+            self._products(tile, corner, acc, weights, start + in_block * BLOCK + ic, (kr, kc))
 
-    first_pixel = data_address(0, 0)
-    pixels = builder.let("float *", "pixels", f"p0 + {first_pixel}")
-    with builder.loop("r", tile.rows, unroll=True) as r, builder.loop("c", tile.columns, unroll=True) as c:
-        value = builder.let("float", "a", f"{pixels}[{data_address(r, c) - first_pixel}]")
-        with builder.loop("j", tile.blocks * halves, unroll=True) as j:
-            builder.assign(f"{acc}[{r * tile.columns + c}][{j}]", f"{value} * {weights}[{j}]", "+=")
+    def _weights(self, tile: Tile, corner: _Corner, in_block: Index, tap: tuple[Index, Index, Index]) -> str:
+        """Load one row of weights: a vector for each half of each block; fetched ahead where they come from memory."""
+        builder, conv, lanes = self.builder, self.conv, self.machine.lanes
+        kr, kc, ic = tap
+        rows, columns = self.phase.row_taps, self.phase.column_taps
+        in_blocks = -(-conv.span // BLOCK)
+
+        def address(b: IndexLike, h: IndexLike) -> Index:
+            block = (corner.block + b) * in_blocks + in_block
+            row = block * conv.kernel[0] + kr * rows.weight_step + rows.first
+            column = row * conv.kernel[1] + kc * columns.weight_step + columns.first
+            return column * (BLOCK * BLOCK) + ic * BLOCK + Index.of(h) * lanes
+
+        weights = builder.declare("rb_v", "w", (tile.blocks * self.halves,))
+        first = address(0, 0)
+        source = builder.let("float *", "weights", f"p1 + {first}")
+        out_blocks = self.body.output.layout.num_blocks
+        num_bytes = 4 * out_blocks * BLOCK * conv.span * conv.kernel[0] * conv.kernel[1]
+        with builder.loop("b", tile.blocks, unroll=True) as b, builder.loop("h", self.halves, unroll=True) as h:
+            offset = address(b, h) - first
+            builder.assign(f"{weights}[{b * self.halves + h}]", f"rb_load({source} + {offset})")
+            if num_bytes > self.machine.l2_bytes // 8:
+                builder.evaluate(f"RB_PREFETCH({source} + {offset + PREFETCH})")
+        return weights
+
+    def _products(
+        self, tile: Tile, corner: _Corner, acc: str, weights: str, channel: Index, tap: tuple[Index, Index]
+    ) -> None:
+        """Multiply each pixel's input element with the row of weights."""
+        builder, data = self.builder, self.body.inputs[0].layout
+        rows, columns = self.phase.row_taps, self.phase.column_taps
+        plane = data.address([0, channel, 0, 0]) - data.offset
+        if not plane.is_linear:
+            plane = builder.let_index("plane", plane)
+
+        def address(r: IndexLike, c: IndexLike) -> Index:
+            row = (corner.row + r) * rows.stride + rows.shift + tap[0] * rows.step
+            column = (corner.column + c) * columns.stride + columns.shift + tap[1] * columns.step
+            return data.address([corner.image, 0, row, column]) + plane
+
+        first = address(0, 0)
+        pixels = builder.let("float *", "pixels", f"p0 + {first}")
+        with builder.loop("r", tile.rows, unroll=True) as r, builder.loop("c", tile.columns, unroll=True) as c:
+            value = builder.let("float", "a", f"{pixels}[{address(r, c) - first}]")
+            with builder.loop("j", tile.blocks * self.halves, unroll=True) as j:
+                builder.assign(f"{acc}[{r * tile.columns + c}][{j}]", f"{value} * {weights}[{j}]", "+=")
 
 
 def direct_phase(
