@@ -140,16 +140,25 @@ RB_INLINE rb_v rb_turn(rb_v v, int distance) {
 #define RB_NOT_NUMBER(v) (((v) != (v)) ? -1 : 0)
 #endif
 
-/* a > b ? a : b and a < b ? a : b in each lane: one instruction, which gives `b` where either is NaN. */
+/* a > b ? a : b and a < b ? a : b in each lane, so `b` where either is NaN: one instruction of x86. */
+#if RB_LANES == 16 && defined(__AVX512F__) && defined(__GNUC__) && !defined(__clang__)
+#define RB_LARGER(a, b) __builtin_ia32_maxps512_mask(a, b, a, -1, 4)
+#define RB_SMALLER(a, b) __builtin_ia32_minps512_mask(a, b, a, -1, 4)
+#elif RB_LANES == 8 && defined(__AVX__)
+#define RB_LARGER(a, b) __builtin_ia32_maxps256(a, b)
+#define RB_SMALLER(a, b) __builtin_ia32_minps256(a, b)
+#elif RB_LANES == 4 && defined(__SSE__)
+#define RB_LARGER(a, b) __builtin_ia32_maxps(a, b)
+#define RB_SMALLER(a, b) __builtin_ia32_minps(a, b)
+#else
+#define RB_LARGER(a, b) rb_select(RB_COMPARE(a, >, b), a, b)
+#define RB_SMALLER(a, b) rb_select(RB_COMPARE(a, <, b), a, b)
+#endif
 RB_INLINE rb_v rb_larger(rb_v a, rb_v b) {
-  rb_v result = a;
-  RB_EACH_LANE(result, RB_LANE(a, lane) > RB_LANE(b, lane) ? RB_LANE(a, lane) : RB_LANE(b, lane));
-  return result;
+  return RB_LARGER(a, b);
 }
 RB_INLINE rb_v rb_smaller(rb_v a, rb_v b) {
-  rb_v result = a;
-  RB_EACH_LANE(result, RB_LANE(a, lane) < RB_LANE(b, lane) ? RB_LANE(a, lane) : RB_LANE(b, lane));
-  return result;
+  return RB_SMALLER(a, b);
 }
 
 /* Maximum and minimum return NaN where either argument is one. */
@@ -158,6 +167,13 @@ RB_INLINE rb_v rb_max(rb_v a, rb_v b) {
 }
 RB_INLINE rb_v rb_min(rb_v a, rb_v b) {
   return rb_select(RB_NOT_NUMBER(a), a, rb_smaller(a, b));
+}
+/* The same where `bound` is a number: NaN in `v` stays. */
+RB_INLINE rb_v rb_at_least(rb_v v, rb_v bound) {
+  return rb_select(RB_COMPARE(v, <, bound), bound, v);
+}
+RB_INLINE rb_v rb_at_most(rb_v v, rb_v bound) {
+  return rb_select(RB_COMPARE(v, >, bound), bound, v);
 }
 RB_INLINE rb_v rb_relu(rb_v v) {
   return rb_and(v, ~RB_COMPARE(v, <, rb_splat(0.0f)));
