@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from math import prod
 from typing import TypeAlias
 
 from relaybuild.lower.emit import Emitter, c_type, is_vectorizable
@@ -13,6 +14,10 @@ from relaybuild.lower.loop_ir import Builder, Kernel
 from relaybuild.lower.machine import Machine
 from relaybuild.lower.scalar import ScalarBuilder, ScalarExpr, indices_of, walk
 from relaybuild.lower.templates.body import Body, store
+from relaybuild.lower.templates.vectors import column_groups, each_vector, tail_mask
+
+GROUP = 4
+"""Vectors of outputs that are reduced together: the runs that are read are longer than a cache line."""
 
 Element: TypeAlias = Callable[[ScalarBuilder, Sequence[IndexLike], Sequence[IndexLike]], ScalarExpr]
 """The value reduced at (index of the output, index within the reduced dimensions)."""
@@ -33,11 +38,13 @@ class Reduction:
 
 
 def reduce_kernel(reduction: Reduction, body: Body, machine: Machine) -> Kernel:
-    """The kernel; each output is one unit, or each vector of outputs where the innermost dimension is kept."""
+    """The kernel. A unit is a group of neighbouring outputs where the innermost dimension is kept, else one output."""
     builder = Builder()
     shape = body.output.layout.shape
     if _vector_along_outputs(reduction, body, machine):
         _reduce_outputs(builder, reduction, body, machine, shape)
+    elif _narrow_outputs(reduction, body, machine):
+        _reduce_narrow(builder, reduction, body, shape)
     else:
         _reduce_rows(builder, reduction, body, machine, shape)
     return body.kernel(builder.body, machine.lanes)
@@ -68,38 +75,94 @@ def _unit_stride(root: ScalarExpr, axis: Axis) -> bool:
     return 1 in found and all(coefficient in (0, 1) for coefficient in found)
 
 
+def _narrow_outputs(reduction: Reduction, body: Body, machine: Machine) -> bool:
+    """Whether the innermost dimension is kept and is shorter than a vector, so that its elements are neighbours."""
+    shape = body.output.layout.shape
+    if not shape or not 1 < shape[-1] < max(machine.lanes, 2) or not reduction.extents:
+        return False
+    column = Axis("o", shape[-1] - 1)
+    index = [*(Index.of(Axis(f"o{n}", extent - 1)) for n, extent in enumerate(shape[:-1])), Index.of(column)]
+    return _unit_stride(reduction.element(ScalarBuilder(), index, _reduce_axes(reduction)), column)
+
+
+def _reduce_narrow(builder: Builder, reduction: Reduction, body: Body, shape: Sequence[int]) -> None:
+    """All columns at once, in an array the compiler makes vectors of."""
+    with builder.share(prod(shape[:-1])) as unit:
+        counters = [builder.let_index("o", part) for part in delinearize(unit, shape[:-1])]
+        total = builder.declare(c_type(reduction.dtype), "total", (shape[-1],))
+        with builder.loop("x", shape[-1]) as x:
+            builder.assign(f"{total}[{x}]", _initial(reduction))
+        with _reduce_loops(builder, reduction.extents) as position, builder.loop("x", shape[-1]) as x:
+            _accumulate_scalar(builder, reduction, body, [*counters, x], position, f"{total}[{x}]")
+        with builder.loop("x", shape[-1]) as x:
+            store(builder, body, [*counters, x], f"{total}[{x}]", 1, None)
+
+
 def _reduce_outputs(builder: Builder, reduction: Reduction, body: Body, machine: Machine, shape: Sequence[int]) -> None:
-    lanes = machine.lanes
-    vectors = -(-shape[-1] // lanes)
+    groups = column_groups(shape[-1], machine.lanes, GROUP)
     outer = shape[:-1]
-    with builder.share(_product(outer) * vectors) as unit:
-        vector = builder.let_index("v", unit % vectors)
-        counters = [builder.let_index("o", part) for part in delinearize(unit // vectors, outer)]
-        if shape[-1] % lanes == 0:
-            _vector_output(builder, reduction, body, lanes, counters, vector)
-            return
-        with builder.branch(f"{vector} < {vectors - 1}") as branch:
-            _vector_output(builder, reduction, body, lanes, counters, vector)
-        with (
-            builder.block(branch.otherwise),
-            builder.loop("x", shape[-1], shape[-1] // lanes * lanes) as x,
-        ):
-            _scalar_output(builder, reduction, body, [*counters, x])
+    with builder.share(prod(outer) * groups.count) as unit:
+        number = unit % groups.count
+        counters = [builder.let_index("o", part) for part in delinearize(unit // groups.count, outer)]
+        for group in groups.split(builder, number):
+            with group as (start, offsets):
+                _vector_outputs(builder, reduction, body, machine.lanes, counters, start, offsets)
 
 
-def _vector_output(
-    builder: Builder, reduction: Reduction, body: Body, lanes: int, counters: Sequence[Index], vector: Index
+def _vector_outputs(
+    builder: Builder,
+    reduction: Reduction,
+    body: Body,
+    lanes: int,
+    counters: Sequence[Index],
+    start: Index,
+    offsets: Sequence[int],
 ) -> None:
+    """Outputs in vectors at `offsets` from `start`; few of them have several accumulators each."""
+    parts = max(1, min(GROUP // len(offsets), reduction.extents[-1] if reduction.extents else 1))
+    acc = builder.declare("rb_v", "acc", (parts, len(offsets)))
+    with builder.loop("i", parts, unroll=True) as i, builder.loop("j", len(offsets), unroll=True) as j:
+        builder.assign(f"{acc}[{i}][{j}]", f"rb_splat({_initial(reduction)})")
+
+    def accumulate(position: Sequence[IndexLike], part: Index) -> None:
+        for number, offset in enumerate(offsets):
+            index = [*counters, start + offset]
+            value = _vector_value(builder, reduction, body, lanes, index, position, along_output=True)
+            target = f"{acc}[{part}][{number}]"
+            builder.assign(target, _combine(reduction.combine, target, value, vector=True))
+
+    with _reduce_loops(builder, reduction.extents[:-1]) as position:
+        if reduction.extents:
+            each_vector(builder, reduction.extents[-1], 1, parts, lambda k, i: accumulate([*position, k], i))
+        else:
+            accumulate([], Index.of(0))
+    for number, offset in enumerate(offsets):
+        total = f"{acc}[0][{number}]"
+        with builder.loop("i", parts, 1, unroll=True) as i:
+            builder.assign(total, _combine(reduction.combine, total, f"{acc}[{i}][{number}]", vector=True))
+        lane = builder.axis("lane", lanes)
+        store(builder, body, [*counters, start + offset + Index.of(lane)], total, lanes, lane)
+
+
+def _vector_value(
+    builder: Builder,
+    reduction: Reduction,
+    body: Body,
+    lanes: int,
+    index: Sequence[IndexLike],
+    position: Sequence[IndexLike],
+    *,
+    along_output: bool,
+) -> str:
+    """The vector of elements from (`index`, `position`) along the innermost dimension of the one or the other."""
     lane = builder.axis("lane", lanes)
-    index = [*counters, vector * lanes + Index.of(lane)]
-    acc = builder.declare("rb_v", "acc")
-    builder.assign(acc, f"rb_splat({_initial(reduction)})")
-    with _reduce_loops(builder, reduction.extents) as position:
-        scalars = ScalarBuilder(builder.name)
-        root = reduction.element(scalars, index, position)
-        value = Emitter(builder, body.pointers, scalars, lanes, lane).emit(root)
-        builder.assign(acc, _combine(reduction.combine, acc, value, vector=True))
-    store(builder, body, index, acc, lanes, lane)
+    if along_output:
+        index = [*index[:-1], Index.of(index[-1]) + Index.of(lane)]
+    else:
+        position = [*position[:-1], Index.of(position[-1]) + Index.of(lane)]
+    scalars = ScalarBuilder(builder.name)
+    root = reduction.element(scalars, index, position)
+    return Emitter(builder, body.pointers, scalars, lanes, lane).emit(root)
 
 
 class _reduce_loops:
@@ -119,7 +182,7 @@ class _reduce_loops:
 
 def _reduce_rows(builder: Builder, reduction: Reduction, body: Body, machine: Machine, shape: Sequence[int]) -> None:
     """One output at a time; vectors along the innermost reduced dimension where its elements are neighbours."""
-    with builder.share(_product(shape)) as unit:
+    with builder.share(prod(shape)) as unit:
         index = [builder.let_index("o", part) for part in delinearize(unit, shape)]
         if _vector_along_row(reduction, machine, index):
             _vector_row(builder, reduction, body, machine, index)
@@ -140,26 +203,30 @@ def _vector_along_row(reduction: Reduction, machine: Machine, index: Sequence[In
 
 
 def _vector_row(builder: Builder, reduction: Reduction, body: Body, machine: Machine, index: Sequence[Index]) -> None:
+    """Vectors along the row in several accumulators; the last, ragged vector overlaps the one before, masked."""
     lanes = machine.lanes
     extents = reduction.extents
-    acc = builder.declare("rb_v", "acc")
-    builder.assign(acc, f"rb_splat({_initial(reduction)})")
-    total = builder.declare("float", "total")
-    whole = extents[-1] // lanes * lanes
-    with (
-        _reduce_loops(builder, extents[:-1]) as position,
-        builder.loop("k", whole, step=lanes, last=whole - lanes) as k,
-    ):
-        lane = builder.axis("lane", lanes)
-        scalars = ScalarBuilder(builder.name)
-        root = reduction.element(scalars, index, [*position, k + Index.of(lane)])
-        value = Emitter(builder, body.pointers, scalars, lanes, lane).emit(root)
-        builder.assign(acc, _combine(reduction.combine, acc, value, vector=True))
-    builder.assign(total, f"rb_{reduction.combine}_lanes({acc})")
-    if whole < extents[-1]:
-        with _reduce_loops(builder, extents[:-1]) as position, builder.loop("k", extents[-1], whole) as k:
-            _accumulate_scalar(builder, reduction, body, index, [*position, k], total)
-    store(builder, body, index, total, 1, None)
+    count, rest = divmod(extents[-1], lanes)
+    parts = min(4, count)
+    acc = builder.declare("rb_v", "acc", (parts,))
+    with builder.loop("i", parts, unroll=True) as i:
+        builder.assign(f"{acc}[{i}]", f"rb_splat({_initial(reduction)})")
+
+    def accumulate(position: Sequence[IndexLike], part: Index, mask: str | None) -> None:
+        value = _vector_value(builder, reduction, body, lanes, index, position, along_output=False)
+        if mask is not None:
+            value = f"rb_select({mask}, {value}, rb_splat({_initial(reduction)}))"
+        target = f"{acc}[{part}]"
+        builder.assign(target, _combine(reduction.combine, target, value, vector=True))
+
+    with _reduce_loops(builder, extents[:-1]) as position:
+        each_vector(builder, count, lanes, parts, lambda k, i: accumulate([*position, k], i, None))
+        if rest:
+            accumulate([*position, Index.of(extents[-1] - lanes)], Index.of(0), tail_mask(lanes, rest))
+    total = f"{acc}[0]"
+    with builder.loop("i", parts, 1, unroll=True) as i:
+        builder.assign(total, _combine(reduction.combine, total, f"{acc}[{i}]", vector=True))
+    store(builder, body, index, f"rb_{reduction.combine}_lanes({total})", 1, None)
 
 
 def _scalar_output(builder: Builder, reduction: Reduction, body: Body, index: Sequence[Index]) -> None:
@@ -210,7 +277,7 @@ def arg_reduce_kernel(reduction: Reduction, body: Body, machine: Machine, *, las
     """The position of the extremum along one dimension, the first or the last of equal ones; a NaN is the extremum."""
     builder = Builder()
     shape = body.output.layout.shape
-    with builder.share(_product(shape)) as unit:
+    with builder.share(prod(shape)) as unit:
         index = [builder.let_index("o", part) for part in delinearize(unit, shape)]
         best = builder.declare(c_type(reduction.dtype), "best")
         at = builder.declare(c_type(body.output.dtype), "at_best")
@@ -226,10 +293,3 @@ def arg_reduce_kernel(reduction: Reduction, body: Body, machine: Machine, *, las
                 builder.assign(at, f"({c_type(body.output.dtype)}){k.as_factor()}")
         builder.assign(f"out[{body.output.layout.address(index)}]", at)
     return body.kernel(builder.body, machine.lanes)
-
-
-def _product(extents: Sequence[int]) -> int:
-    product = 1
-    for extent in extents:
-        product *= extent
-    return product
