@@ -121,7 +121,7 @@ def is_vectorizable(root: ScalarExpr, axis: Axis, scalars: ScalarBuilder) -> boo
 def _has_vector_form(node: ScalarExpr, axis: Axis, scalars: ScalarBuilder) -> bool:
     if not scalars.depends_on(node, axis):
         return node.dtype in ("float32", "bool") or node.op in ("const", "load", "index")
-    if node.op == "anchor":
+    if node.op in ("anchor", "vector"):
         return node.dtype == "float32"
     if node.op == "load":
         names = node.data[1].run_time_names()
@@ -202,7 +202,7 @@ class Emitter:
             return
         vector = self._is_vector(node)
         text = self._vector_text(node) if vector else self._scalar_text(node)
-        if node.op in ("const", "anchor", "index") or (
+        if node.op in ("const", "anchor", "vector", "index") or (
             uses.get(id(node), 1) < 2 and len(text) < 60 and node.op != "load"
         ):
             self._names[id(node)] = text
@@ -249,6 +249,8 @@ class Emitter:
     def _vector_text(self, node: ScalarExpr) -> str:
         if node.op == "anchor":
             return self.anchor
+        if node.op == "vector":
+            return str(node.data)
         if node.op == "load":
             return self._vector_load(node)
         args = [self._operand(arg, True) for arg in node.args]
@@ -432,10 +434,18 @@ def _vector_unary(node: ScalarExpr, x: str) -> str:
     return f"(~{x})" if node.data == "not" else f"{_VECTOR_UNARY[node.data]}({x})"
 
 
+def _is_number(node: ScalarExpr) -> bool:
+    """Whether the value is a constant that is not NaN."""
+    return node.op == "const" and node.data == node.data
+
+
 def _vector_binary(node: ScalarExpr, a: str, b: str) -> str:
     name = node.data
     if name == "max" and "rb_splat(0.0f)" in (a, b):
         return f"rb_relu({b if a == 'rb_splat(0.0f)' else a})"
+    if name in ("max", "min") and any(_is_number(arg) for arg in node.args):
+        value, bound = (b, a) if _is_number(node.args[0]) else (a, b)
+        return f"{'rb_at_least' if name == 'max' else 'rb_at_most'}({value}, {bound})"
     if name in _VECTOR_CALLS:
         return f"{_VECTOR_CALLS[name]}({a}, {b})"
     if name in COMPARISONS:

@@ -5,7 +5,7 @@ Expressions are hash-consed: equal ones are one object, so that sharing in the m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from relaybuild.lower.index import Axis, Index, IndexLike
@@ -14,10 +14,11 @@ COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": "
 
 
 class ScalarExpr:
-    """One node: `op` is load, const, index, range, anchor, select, cast, or `unary`/`binary` with its name in `data`.
+    """One node: `op` is load, const, index, range, anchor, vector, select, cast, or `unary`/`binary` with its name in
+    `data`.
 
     load: data = (operand number, address). anchor: the value the kernel's template computed. index: data = the index.
-    range: data = (index, begin, end), a bool. Identity is equality.
+    range: data = (index, begin, end), a bool. vector: data = the C text of a value for each lane. Identity is equality.
     """
 
     __slots__ = ("args", "data", "dtype", "op")
@@ -59,6 +60,18 @@ class ScalarBuilder:
     def anchor(self, dtype: str) -> ScalarExpr:
         """What the kernel's template computed for this element."""
         return self._make("anchor", dtype)
+
+    def vector(self, text: str, dtype: str) -> ScalarExpr:
+        """A value for each lane that C code has in `text`."""
+        return self._make("vector", dtype, (), text)
+
+    def replaced(self, root: ScalarExpr, values: Mapping[int, ScalarExpr]) -> ScalarExpr:
+        """`root` with nodes replaced, by their id."""
+        made: dict[int, ScalarExpr] = {}
+        for node in walk(root):
+            args = [made[id(arg)] for arg in node.args]
+            made[id(node)] = values.get(id(node)) or self._make(node.op, node.dtype, args, node.data)
+        return made[id(root)]
 
     def const(self, value: float | int | bool, dtype: str) -> ScalarExpr:
         return self._make("const", dtype, (), bool(value) if dtype == "bool" else value)
@@ -115,7 +128,9 @@ class ScalarBuilder:
         known = self._depends
         for node in walk(root):
             if (id(node), axis) not in known:
-                varies = node.op == "anchor" or any(self.index_depends_on(index, axis) for index in indices_of(node))
+                varies = node.op in ("anchor", "vector") or any(
+                    self.index_depends_on(index, axis) for index in indices_of(node)
+                )
                 known[id(node), axis] = varies or any(known[id(arg), axis] for arg in node.args)
         return known[id(root), axis]
 

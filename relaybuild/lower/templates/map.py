@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from relaybuild.lower.index import Axis, Index, IndexLike, delinearize
 from relaybuild.lower.layout import BLOCK
-from relaybuild.lower.loop_ir import Builder, Kernel
+from relaybuild.lower.loop_ir import Builder, Kernel, Let
 from relaybuild.lower.machine import Machine
 from relaybuild.lower.scalar import ScalarBuilder, indices_of, walk
 from relaybuild.lower.templates.body import Body, pad_mask, store, stray_reads, vector_body, zero_halo
+from relaybuild.lower.templates.transpose import Places, crosses, store_tile
 
 CHUNK = 4096
 """Elements of the innermost loop that one thread takes at a time."""
+
+RUN = 128
+"""Elements that are written one after another where a kernel reads across the order in which it writes."""
+
+UNITS = 16
+"""Parts for threads to share, at least, where a kernel can be cut."""
 
 
 def map_kernel(body: Body, machine: Machine) -> Kernel:
@@ -134,6 +142,11 @@ def _row_major_map(body: Body, machine: Machine) -> Kernel:
     shape = body.output.layout.shape
     groups = merged_dimensions(body)
     extents = [_product([shape[dimension] for dimension in group]) for group in groups]
+    crossing = _crossing(body, machine, groups, extents)
+    if crossing is not None:
+        _tiled_map(builder, body, machine, groups, extents, crossing)
+        _zero_row_major_halo(builder, body)
+        return body.kernel(builder.body, machine.lanes)
     inner = extents[-1] if extents else 1
     outer = extents[:-1]
     outer_total = _product(outer)
@@ -151,6 +164,146 @@ def _row_major_map(body: Body, machine: Machine) -> Kernel:
         _inner_loop(builder, body, machine, groups, inner, counters, (begin, end), single=chunks == 1)
     _zero_row_major_halo(builder, body)
     return body.kernel(builder.body, machine.lanes)
+
+
+@dataclass(frozen=True)
+class _Crossing:
+    """Tiles over the innermost loop and loop number `loop`, along which loads are contiguous.
+
+    The vectors at the end of that loop read past it (`past_end`: into pad lanes) or what the ones before have read.
+    """
+
+    loop: int
+    past_end: bool
+
+
+def _crossing(
+    body: Body, machine: Machine, groups: Sequence[Sequence[int]], extents: Sequence[int]
+) -> _Crossing | None:
+    """The tiles that make all loads contiguous, where there are such."""
+    if machine.lanes == 1 or not extents or extents[-1] < machine.lanes:
+        return None
+    in_blocks = all(operand.layout.block > 1 for operand in body.inputs)
+    for loop, extent in enumerate(extents[:-1]):
+        for crossing in (_Crossing(loop, False), _Crossing(loop, True)):
+            reads_inside = in_blocks if crossing.past_end else extent >= machine.lanes
+            if reads_inside and _crosses(body, machine, groups, extents, crossing):
+                return crossing
+    return None
+
+
+def _crosses(
+    body: Body, machine: Machine, groups: Sequence[Sequence[int]], extents: Sequence[int], crossing: _Crossing
+) -> bool:
+    shape, lanes, extent = body.output.layout.shape, machine.lanes, extents[crossing.loop]
+    counters = [Index.of(Axis(f"i{number}", each - 1)) for number, each in enumerate(extents)]
+    counters[-1] = Index.of(Axis("inner", extents[-1] - lanes))
+    starts = [begin for begin, _vectors in _last_vectors(extent, machine, crossing)]
+    if extent >= BLOCK:
+        starts.append(
+            BLOCK * Index.of(Axis("tile", extent // BLOCK - 1)) + lanes * Index.of(Axis("half", BLOCK // lanes - 1))
+        )
+    return all(crosses(body, _tile_places(shape, groups, counters, crossing.loop, start), machine) for start in starts)
+
+
+def _last_vectors(extent: int, machine: Machine, crossing: _Crossing) -> list[tuple[Index, tuple[int, int]]]:
+    """(where a tile begins, its first and last vector to be stored) in what is left of a loop past whole blocks."""
+    lanes = machine.lanes
+    whole = extent // lanes * lanes
+    parts = [(Index.of(begin), (0, lanes)) for begin in range(extent // BLOCK * BLOCK, whole, lanes)]
+    rest = extent - whole
+    if rest:
+        parts.append(
+            (Index.of(whole), (0, rest)) if crossing.past_end else (Index.of(extent - lanes), (lanes - rest, lanes))
+        )
+    return parts
+
+
+def _tile_places(
+    shape: Sequence[int], groups: Sequence[Sequence[int]], counters: Sequence[Index], loop: int, start: Index
+) -> Places:
+    """Vectors of a tile are along the innermost loop, one for each position of `loop` from `start`."""
+
+    def places(lane: Index, vector: Index) -> Sequence[IndexLike]:
+        steps = [*counters[:-1], counters[-1] + lane]
+        steps[loop] = start + vector
+        return _expand(shape, groups, steps)
+
+    return places
+
+
+def _tiled_map(
+    builder: Builder,
+    body: Body,
+    machine: Machine,
+    groups: Sequence[Sequence[int]],
+    extents: Sequence[int],
+    crossing: _Crossing,
+) -> None:
+    """Units are runs of the innermost loop over all blocks of the crossing loop, or over a band of them.
+
+    A run is short enough for what it reads to stay in the cache from one block to the next.
+    """
+    lanes, inner, extent = machine.lanes, extents[-1], extents[crossing.loop]
+    outer = [*extents[: crossing.loop], *extents[crossing.loop + 1 : -1]]
+    vectors, blocks = inner // lanes, -(-extent // BLOCK)
+    chunks = -(-inner // RUN)
+    length = -(-vectors // chunks) * lanes
+    chunks = -(-vectors * lanes // length)
+    bands = min(blocks, -(-UNITS // (_product(outer) * chunks)))
+    with builder.share(bands * _product(outer) * chunks) as unit:
+        parts = delinearize(unit, [bands, *outer, chunks])
+        band, *counters, chunk = (builder.let_index("i", part) for part in parts)
+        counters.insert(crossing.loop, Index.of(0))
+        end = Index.of(inner)
+        if chunks > 1:
+            past = (chunk * length + length).as_factor()
+            end = Index.opaque(builder.let("ptrdiff_t", "end", f"{chunk} < {chunks - 1} ? {past} : {inner}"))
+        begin, bound = band * blocks // bands, (band + 1) * blocks // bands
+        with (
+            builder.loop("block", bound, begin, last=blocks - 1) as block,
+            builder.loop("v", end, chunk * length, step=lanes, last=inner - 1) as v,
+        ):
+            position = _not_past(builder, v, inner - lanes) if inner % lanes else v
+            _tile_block(builder, body, machine, groups, [*counters, position], block, extent, crossing)
+
+
+def _tile_block(
+    builder: Builder,
+    body: Body,
+    machine: Machine,
+    groups: Sequence[Sequence[int]],
+    counters: Sequence[Index],
+    block: Index,
+    extent: int,
+    crossing: _Crossing,
+) -> None:
+    """One vector along the innermost loop for each of 16 positions of the crossing loop."""
+    shape, lanes = body.output.layout.shape, machine.lanes
+
+    def tiles(parts: Sequence[tuple[Index, tuple[int, int]]]) -> None:
+        for begin, stored in parts:
+            places = _tile_places(shape, groups, counters, crossing.loop, begin)
+            store_tile(builder, body, machine, places, stored, lanes)
+
+    whole = [(block * BLOCK + half, (0, lanes)) for half in range(0, BLOCK, lanes)]
+    if extent % BLOCK == 0:
+        tiles(whole)
+        return
+    if extent < BLOCK:
+        tiles(_last_vectors(extent, machine, crossing))
+        return
+    with builder.branch(f"{block} < {extent // BLOCK}") as branch:
+        tiles(whole)
+    with builder.block(branch.otherwise):
+        tiles(_last_vectors(extent, machine, crossing))
+
+
+def _not_past(builder: Builder, position: Index, last: int) -> Index:
+    """The position, or `last` where it is beyond."""
+    axis = builder.axis("at", last + 1)
+    builder.append(Let("ptrdiff_t", axis.name, f"{position} < {last} ? {position} : {last}"))
+    return Index.of(axis)
 
 
 def _inner_loop(
@@ -190,7 +343,8 @@ def _expand(shape: Sequence[int], groups: Sequence[Sequence[int]], counters: Seq
     """The logical index of the counters of merged loops."""
     index = [Index.of(0)] * len(shape)
     for group, counter in zip(groups, counters):
-        parts = delinearize(counter, [shape[dimension] for dimension in group])
+        several = len(group) > 1
+        parts = delinearize(counter, [shape[dimension] for dimension in group]) if several else [counter]
         for dimension, part in zip(group, parts):
             index[dimension] = part
     return index
