@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from relaybuild.lower.index import Index
+from relaybuild.lower.index import Axis, Index
 from relaybuild.lower.layout import BLOCK
 from relaybuild.lower.loop_ir import Builder, Kernel
 from relaybuild.lower.machine import Machine
-from relaybuild.lower.templates.body import Body, pad_mask, store, zero_halo
+from relaybuild.lower.templates.body import Body, is_heavy, pad_mask, store, zero_halo
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,18 @@ class Pool2D:
 
 
 def pool2d_kernel(pool: Pool2D, body: Body, machine: Machine) -> Kernel:
-    """The kernel of a windowed pooling; input 0 is the data."""
+    """The kernel of a windowed pooling; input 0 is the data. A unit is one row of one channel block.
+
+    Where windows overlap much, each input column is first reduced over the window's rows, into scratch memory that has
+    neutral columns where the image is padded; then neighbouring columns are reduced.
+    """
     builder = Builder()
     out = body.output.layout
     batch, _, height, width = out.shape
     halves = BLOCK // machine.lanes
+    separable = pool.size[0] > 1 and pool.size[1] > pool.strides[1] + 1
+    if separable:
+        _clear_columns(builder, pool, width, machine.lanes)
     with builder.share(batch * out.num_blocks * height) as unit:
         row = builder.let_index("y", unit % height)
         block = builder.let_index("block", unit // height % out.num_blocks)
@@ -37,14 +44,116 @@ def pool2d_kernel(pool: Pool2D, body: Body, machine: Machine) -> Kernel:
         row_range = _window(builder, pool, 0, row, body)
         with builder.loop("h", halves) as h:
             mask = pad_mask(builder, out, block, h * machine.lanes if machine.lanes == 1 else h, machine.lanes)
-            inside = _interior(pool, body, width)
-            for begin, end, clipped in ((0, inside[0], True), (inside[0], inside[1], False), (inside[1], width, True)):
-                if begin < end:
-                    with builder.loop("x", end, begin) as x:
-                        at = (image, block, h, row, x)
-                        _pixel(builder, pool, body, machine, at, row_range, mask, clipped=clipped)
+            site = _Site(builder, pool, body, machine, (image, block, h, row), row_range, mask, separable)
+            if separable:
+                _reduce_columns(site)
+            for begin, end, clipped in _ranges(pool, body, width, separable):
+                tile = 1 if clipped else _tile_width(end - begin, machine)
+                whole = (end - begin) // tile * tile
+                with builder.loop("x", begin + whole, begin, step=tile, last=begin + whole - tile) as x:
+                    _tile(site, x, tile, clipped=clipped)
+                if begin + whole < end:
+                    _tile(site, Index.of(begin + whole), end - begin - whole, clipped=clipped)
         zero_halo(builder, body.output, image, block, row, 1)
-    return body.kernel(builder.body, machine.lanes)
+    scratch_bytes = 4 * _columns(pool, width) * machine.lanes if separable else 0
+    return body.kernel(builder.body, machine.lanes, scratch_bytes)
+
+
+@dataclass(frozen=True)
+class _Site:
+    """One row of one vector of channels: `at` is (image, block, half, row), `rows` what `_window` gives for the row."""
+
+    builder: Builder
+    pool: Pool2D
+    body: Body
+    machine: Machine
+    at: tuple[Index, Index, Index, Index]
+    rows: tuple[str, str, Index]
+    mask: str | None
+    separable: bool
+
+    def channel(self, lane: Axis) -> Index:
+        _, block, h, _ = self.at
+        return block * BLOCK + h * self.machine.lanes + Index.of(lane)
+
+    def load(self, row: Index, column: Index) -> str:
+        """The vector of channels at a pixel of the image."""
+        lane = self.builder.axis("lane", self.machine.lanes)
+        address = self.body.inputs[0].layout.address([self.at[0], self.channel(lane), row, column])
+        return f"rb_load(p0 + {address.substitute({lane: 0})})"
+
+    def accumulators(self, count: int) -> str:
+        """An array of that many neutral values; returns its name."""
+        acc = self.builder.declare("rb_v", "acc", (count,))
+        with self.builder.loop("i", count, unroll=True) as i:
+            self.builder.assign(f"{acc}[{i}]", f"rb_splat({_neutral(self.pool.reduce)})")
+        return acc
+
+    def accumulate(self, target: str, value: str) -> None:
+        self.builder.assign(target, _combine(self.pool.reduce, target, value))
+
+
+def _neutral(reduce: str) -> str:
+    return "-INFINITY" if reduce == "max" else "0.0f"
+
+
+def _combine(reduce: str, total: str, value: str) -> str:
+    return f"rb_max({total}, {value})" if reduce == "max" else f"{total} + {value}"
+
+
+def _tile_width(extent: int, machine: Machine) -> int:
+    """Output columns a tile: enough accumulators to hide latency, and few columns left over."""
+    most = min(8 if machine.registers >= 32 else 6, extent)
+    return max(range(1, most + 1), key=lambda width: width / (1 + (extent % width != 0)))
+
+
+def _columns(pool: Pool2D, width: int) -> int:
+    """Columns that the windows of a row span, padding included."""
+    return (width - 1) * pool.strides[1] + (pool.size[1] - 1) * pool.dilation[1] + 1
+
+
+def _clear_columns(builder: Builder, pool: Pool2D, width: int, lanes: int) -> None:
+    """Make every column in scratch memory neutral; those outside the image stay so."""
+    builder.evaluate("float *const columns = scratch")
+    with builder.loop("c", _columns(pool, width)) as c:
+        builder.evaluate(f"rb_store(columns + {c * lanes}, rb_splat({_neutral(pool.reduce)}))")
+
+
+def _reduce_columns(site: _Site) -> None:
+    """Reduce each column of the image that a window reads over the window's rows, some columns at a time."""
+    builder, pool = site.builder, site.pool
+    left = pool.padding[1]
+    extent = min(site.body.inputs[0].layout.shape[3], _columns(pool, site.body.output.layout.shape[3]) - left)
+    first, last, start = site.rows
+
+    def reduce(column: Index, count: int) -> None:
+        acc = site.accumulators(count)
+        with (
+            builder.loop("kr", Index.opaque(last), Index.opaque(first)) as kr,
+            builder.loop("i", count, unroll=True) as i,
+        ):
+            site.accumulate(f"{acc}[{i}]", site.load(start + kr * pool.dilation[0], column + i))
+        with builder.loop("i", count, unroll=True) as i:
+            place = (column + i + left) * site.machine.lanes
+            builder.evaluate(f"rb_store(columns + {place}, {acc}[{i}])")
+
+    if extent <= 0:
+        return
+    tile = _tile_width(extent, site.machine)
+    whole = extent // tile * tile
+    with builder.loop("c", whole, step=tile, last=whole - tile) as column:
+        reduce(column, tile)
+    if whole < extent:
+        reduce(Index.of(whole), extent - whole)
+
+
+def _ranges(pool: Pool2D, body: Body, width: int, separable: bool) -> list[tuple[int, int, bool]]:
+    """Output columns as (first, past the last, whether their windows are clipped to the image)."""
+    if separable and pool.reduce == "max":
+        return [(0, width, False)]
+    inside = _interior(pool, body, width)
+    parts = [(0, inside[0], True), (*inside, False), (inside[1], width, True)]
+    return [part for part in parts if part[0] < part[1]]
 
 
 def _interior(pool: Pool2D, body: Body, width: int) -> tuple[int, int]:
@@ -70,45 +179,70 @@ def _window(builder: Builder, pool: Pool2D, dimension: int, position: Index, bod
     return first, last, start
 
 
-def _pixel(
-    builder: Builder,
-    pool: Pool2D,
-    body: Body,
-    machine: Machine,
-    at: tuple[Index, Index, Index, Index, Index],
-    row_range: tuple[str, str, Index],
-    mask: str | None,
-    *,
-    clipped: bool,
-) -> None:
-    image, block, h, row, x = at
-    lane = builder.axis("lane", machine.lanes)
-    channel = block * BLOCK + h * machine.lanes + Index.of(lane)
-    acc = builder.declare("rb_v", "acc")
-    builder.assign(acc, "rb_splat(-INFINITY)" if pool.reduce == "max" else "rb_splat(0.0f)")
-    row_first, row_last, row_start = row_range
+def _tile(site: _Site, x: Index, count: int, *, clipped: bool) -> None:
+    """`count` neighbouring output columns; only one where its window is clipped."""
+    builder, pool = site.builder, site.pool
+    acc = site.accumulators(count)
+    window = _window(builder, pool, 1, x, site.body) if clipped else None
+    if site.separable:
+        _gather_columns(site, acc, x, count)
+    else:
+        _gather_pixels(site, acc, x, count, window)
+    if pool.reduce == "avg":
+        scale = builder.let("float", "scale", f"1.0f / (float)({_count(site, x, window)})")
+        with builder.loop("i", count, unroll=True) as i:
+            builder.assign(f"{acc}[{i}]", f"{acc}[{i}] * {scale}")
+    image, _, _, row = site.at
+    unroll = count == 1 or not is_heavy(site.body)
+    lane = builder.axis("lane", site.machine.lanes)
+    with builder.loop("i", count, unroll=unroll) as i:
+        index = [image, site.channel(lane), row, x + i]
+        store(builder, site.body, index, f"{acc}[{i}]", site.machine.lanes, lane, site.mask)
+
+
+def _gather_columns(site: _Site, acc: str, x: Index, count: int) -> None:
+    """Combine neighbouring columns of scratch memory."""
+    pool = site.pool
+    with (
+        site.builder.loop("kc", pool.size[1], unroll=pool.size[1] <= _MOST_UNROLLED) as kc,
+        site.builder.loop("i", count, unroll=True) as i,
+    ):
+        column = (x + i) * pool.strides[1] + kc * pool.dilation[1]
+        site.accumulate(f"{acc}[{i}]", f"rb_load(columns + {column * site.machine.lanes})")
+
+
+_MOST_UNROLLED = 8
+"""Taps of a window's row that are written out."""
+
+
+def _gather_pixels(site: _Site, acc: str, x: Index, count: int, window: tuple[str, str, Index] | None) -> None:
+    """Combine the pixels of a window."""
+    builder, pool = site.builder, site.pool
     first: Index | int = 0
     last: Index | int = pool.size[1]
-    start = x * pool.strides[1] - pool.padding[1]
-    if clipped:
-        begin, end, start = _window(builder, pool, 1, x, body)
-        first, last = Index.opaque(begin), Index.opaque(end)
+    if window is not None:
+        first, last = Index.opaque(window[0]), Index.opaque(window[1])
+    row_first, row_last, row_start = site.rows
     with (
         builder.loop("kr", Index.opaque(row_last), Index.opaque(row_first)) as kr,
-        builder.loop("kc", last, first, unroll=not clipped) as kc,
+        builder.loop("kc", last, first, unroll=window is None and pool.size[1] <= _MOST_UNROLLED) as kc,
+        builder.loop("i", count, unroll=True) as i,
     ):
-        source = [image, channel, row_start + kr * pool.dilation[0], start + kc * pool.dilation[1]]
-        address = body.inputs[0].layout.address(source).substitute({lane: 0})
-        value = f"rb_load(p0 + {address})"
-        builder.assign(acc, f"rb_max({acc}, {value})" if pool.reduce == "max" else f"{acc} + {value}")
-    if pool.reduce == "avg":
-        rows = f"({row_last} - {row_first})"
-        columns = f"({last} - {first})"
-        if pool.count_include_pad:
-            rows = _padded_count(pool, 0, row_start, body)
-            columns = _padded_count(pool, 1, start, body)
-        builder.assign(acc, f"{acc} / (float)({rows} * {columns})")
-    store(builder, body, [image, channel, row, x], acc, machine.lanes, lane, mask)
+        column = (x + i) * pool.strides[1] - pool.padding[1] + kc * pool.dilation[1]
+        site.accumulate(f"{acc}[{i}]", site.load(row_start + kr * pool.dilation[0], column))
+
+
+def _count(site: _Site, x: Index, window: tuple[str, str, Index] | None) -> str:
+    """What an average divides by."""
+    pool = site.pool
+    row_first, row_last, row_start = site.rows
+    rows, columns = f"({row_last} - {row_first})", str(pool.size[1])
+    if window is not None:
+        columns = f"({window[1]} - {window[0]})"
+    if pool.count_include_pad:
+        rows = _padded_count(pool, 0, row_start, site.body)
+        columns = _padded_count(pool, 1, window[2], site.body) if window is not None else columns
+    return f"{rows} * {columns}"
 
 
 def _padded_count(pool: Pool2D, dimension: int, start: Index, body: Body) -> str:
@@ -138,13 +272,13 @@ def global_pool2d_kernel(reduce: str, body: Body, machine: Machine) -> Kernel:
         channel = block * BLOCK + h * machine.lanes + Index.of(lane)
         acc = builder.declare("rb_v", "acc", (parts,))
         with builder.loop("i", parts, unroll=True) as i:
-            builder.assign(f"{acc}[{i}]", "rb_splat(-INFINITY)" if reduce == "max" else "rb_splat(0.0f)")
+            builder.assign(f"{acc}[{i}]", f"rb_splat({_neutral(reduce)})")
 
         def accumulate(row: Index, column: Index, part: Index) -> None:
             address = layout.address([image, channel, row, column]).substitute({lane: 0})
             target = f"{acc}[{part}]"
             value = f"rb_load(p0 + {address})"
-            builder.assign(target, f"rb_max({target}, {value})" if reduce == "max" else f"{target} + {value}")
+            builder.assign(target, _combine(reduce, target, value))
 
         with builder.loop("y", height) as y:
             whole = width // parts * parts
@@ -157,7 +291,7 @@ def global_pool2d_kernel(reduce: str, body: Body, machine: Machine) -> Kernel:
         builder.assign(total, f"{acc}[0]")
         with builder.loop("i", parts, 1, unroll=True) as i:
             value = f"{acc}[{i}]"
-            builder.assign(total, f"rb_max({total}, {value})" if reduce == "max" else f"{total} + {value}")
+            builder.assign(total, _combine(reduce, total, value))
         if reduce == "avg":
             builder.assign(total, f"{total} * (1.0f / {height * width}.0f)")
         mask = pad_mask(builder, out, block, h * machine.lanes if machine.lanes == 1 else h, machine.lanes)
