@@ -115,6 +115,7 @@ def winograd_kernel(winograd: Winograd, body: Body, machine: Machine) -> Kernel:
     tile_blocks = -(-winograd.tiles // schedule.block)
     v_size = POINTS * in_blocks * schedule.block * BLOCK
     m_size = POINTS * schedule.vectors * schedule.block * machine.lanes
+    loops = _Loops(builder, winograd, body, machine, schedule)
     builder.evaluate("float *const transformed = scratch")
     builder.evaluate(f"float *const products = transformed + {v_size}")
     with builder.share(out.shape[0] * tile_blocks * parts) as unit:
@@ -124,57 +125,189 @@ def winograd_kernel(winograd: Winograd, body: Body, machine: Machine) -> Kernel:
         first_tile = tile_block * schedule.block
         condition = "1" if parts == 1 else f"{part} == 0 || {unit} == first"
         with builder.branch(condition):
-            _transform_inputs(builder, winograd, body, machine, schedule, image, first_tile)
+            loops.transform_inputs(image, first_tile)
         with builder.loop("g", per_part) as g:
             group = builder.let_index("group", part * per_part + g)
             whole, rest = divmod(out.num_blocks, blocks)
             at = (image, first_tile, group * blocks)
             if whole:
                 with builder.branch(f"{group} < {whole}"):
-                    _output_group(builder, winograd, body, machine, schedule, at, blocks)
+                    loops.output_group(at, blocks)
             if rest:
                 with builder.branch(f"{group} == {whole}"):
-                    _output_group(builder, winograd, body, machine, schedule, at, rest)
+                    loops.output_group(at, rest)
     return body.kernel(builder.body, machine.lanes, 4 * (v_size + m_size), ("relaybuild/winograd.h",))
 
 
-def _transform_inputs(
-    builder: Builder,
-    winograd: Winograd,
-    body: Body,
-    machine: Machine,
-    schedule: Schedule,
-    image: Index,
-    first_tile: Index,
-) -> None:
-    """Scratch [36][in block][tile][16] from 6x6 patches; tiles past the last repeat it."""
-    lanes = machine.lanes
-    in_blocks = -(-winograd.channels // BLOCK)
-    layout = body.inputs[0].layout
-    with builder.loop("ib", in_blocks) as ib, builder.loop("t", schedule.block) as t:
-        tile = _clamped(builder, first_tile + t, winograd.tiles)
-        row = builder.let_index("row", tile // winograd.tile_columns * TILE)
-        column = builder.let_index("column", tile % winograd.tile_columns * TILE)
-        with builder.loop("h", BLOCK // lanes) as h:
-            d = builder.declare("rb_v", "d", (POINTS,))
-            e = builder.declare("rb_v", "e", (POINTS,))
-            lane = builder.axis("lane", lanes)
-            with builder.loop("r", 6, unroll=True) as r, builder.loop("c", 6, unroll=True) as c:
-                index = [
-                    image,
-                    ib * BLOCK + h * lanes + Index.of(lane),
-                    row + r - winograd.padding[0],
-                    column + c - winograd.padding[1],
-                ]
-                address = layout.address(index).substitute({lane: 0})
-                builder.assign(f"{d}[{r * 6 + c}]", f"rb_load(p0 + {address})")
-            with builder.loop("c", 6, unroll=True) as c:
-                builder.evaluate(f"rb_winograd_input({d} + {c}, 6, {e} + {c}, 6)")
-            with builder.loop("r", 6, unroll=True) as r:
-                builder.evaluate(f"rb_winograd_input({e} + {r * 6}, 1, {d} + {r * 6}, 1)")
-            with builder.loop("k", POINTS, unroll=True) as k:
-                address = ((k * in_blocks + ib) * schedule.block + t) * BLOCK + h * lanes
-                builder.evaluate(f"rb_store(transformed + {address}, {d}[{k}])")
+@dataclass(frozen=True)
+class _Loops:
+    """Emits the loops of one kernel into `builder`."""
+
+    builder: Builder
+    winograd: Winograd
+    body: Body
+    machine: Machine
+    schedule: Schedule
+
+    @property
+    def halves(self) -> int:
+        """Vectors in a channel block."""
+        return BLOCK // self.machine.lanes
+
+    def transform_inputs(self, image: Index, first_tile: Index) -> None:
+        """Scratch [36][in block][tile][16] from 6x6 patches; tiles past the last repeat it."""
+        builder, winograd, schedule, lanes = self.builder, self.winograd, self.schedule, self.machine.lanes
+        in_blocks = -(-winograd.channels // BLOCK)
+        layout = self.body.inputs[0].layout
+        with builder.loop("ib", in_blocks) as ib, builder.loop("t", schedule.block) as t:
+            tile = _clamped(builder, first_tile + t, winograd.tiles)
+            row = builder.let_index("row", tile // winograd.tile_columns * TILE)
+            column = builder.let_index("column", tile % winograd.tile_columns * TILE)
+            with builder.loop("h", BLOCK // lanes) as h:
+                d = builder.declare("rb_v", "d", (POINTS,))
+                e = builder.declare("rb_v", "e", (POINTS,))
+                lane = builder.axis("lane", lanes)
+                with builder.loop("r", 6, unroll=True) as r, builder.loop("c", 6, unroll=True) as c:
+                    index = [
+                        image,
+                        ib * BLOCK + h * lanes + Index.of(lane),
+                        row + r - winograd.padding[0],
+                        column + c - winograd.padding[1],
+                    ]
+                    address = layout.address(index).substitute({lane: 0})
+                    builder.assign(f"{d}[{r * 6 + c}]", f"rb_load(p0 + {address})")
+                with builder.loop("c", 6, unroll=True) as c:
+                    builder.evaluate(f"rb_winograd_input({d} + {c}, 6, {e} + {c}, 6)")
+                with builder.loop("r", 6, unroll=True) as r:
+                    builder.evaluate(f"rb_winograd_input({e} + {r * 6}, 1, {d} + {r * 6}, 1)")
+                with builder.loop("k", POINTS, unroll=True) as k:
+                    address = ((k * in_blocks + ib) * schedule.block + t) * BLOCK + h * lanes
+                    builder.evaluate(f"rb_store(transformed + {address}, {d}[{k}])")
+
+    def output_group(self, at: tuple[Index, Index, Index], blocks: int) -> None:
+        builder, schedule = self.builder, self.schedule
+        with (
+            builder.loop("k", POINTS) as k,
+            builder.loop("t", schedule.block, step=schedule.rows, last=schedule.block - schedule.rows) as t,
+        ):
+            self._products(at[2], k, t, blocks * self.halves)
+        self._transform_outputs(at, blocks)
+
+    def _products(self, first_block: Index, k: Index, t: Index, vectors: int) -> None:
+        """One register tile of one of the 36 products, over all input channels."""
+        builder, schedule, lanes, halves = self.builder, self.schedule, self.machine.lanes, self.halves
+        in_blocks = -(-self.winograd.channels // BLOCK)
+        acc = builder.declare("rb_v", "acc", (schedule.rows, vectors))
+        with builder.loop("i", schedule.rows, unroll=True) as i, builder.loop("j", vectors, unroll=True) as j:
+            builder.assign(f"{acc}[{i}][{j}]", "rb_splat(0.0f)")
+
+        def channels(ib: Index, count: int) -> None:
+            with builder.loop("ic", count) as ic:
+                weights = builder.declare("rb_v", "w", (vectors,))
+                stride = POINTS * in_blocks * BLOCK * BLOCK
+                first_weight = (
+                    (first_block * POINTS + k) * (in_blocks * BLOCK * BLOCK) + ib * (BLOCK * BLOCK) + ic * BLOCK
+                )
+                source = builder.let("float *", "weights", f"p1 + {first_weight}")
+                with (
+                    builder.loop("b", vectors // halves, unroll=True) as b,
+                    builder.loop("h", halves, unroll=True) as h,
+                ):
+                    offset = b * stride + h * lanes
+                    builder.assign(f"{weights}[{b * halves + h}]", f"rb_load({source} + {offset})")
+                    builder.evaluate(f"RB_PREFETCH({source} + {offset + PREFETCH})")
+                first_pixel = ((k * in_blocks + ib) * schedule.block + t) * BLOCK + ic
+                pixels = builder.let("float *", "pixels", f"transformed + {first_pixel}")
+                with builder.loop("i", schedule.rows, unroll=True) as i:
+                    value = builder.let("float", "a", f"{pixels}[{i * BLOCK}]")
+                    with builder.loop("j", vectors, unroll=True) as j:
+                        builder.assign(f"{acc}[{i}][{j}]", f"{value} * {weights}[{j}]", "+=")
+
+        whole, rest = divmod(self.winograd.channels, BLOCK)
+        if whole:
+            with builder.loop("ib", whole) as ib:
+                channels(ib, BLOCK)
+        if rest:
+            channels(Index.of(whole), rest)
+        with builder.loop("i", schedule.rows, unroll=True) as i, builder.loop("j", vectors, unroll=True) as j:
+            address = ((k * vectors + j) * schedule.block + t + i) * lanes
+            builder.evaluate(f"rb_store(products + {address}, {acc}[{i}][{j}])")
+
+    def _transform_outputs(self, at: tuple[Index, Index, Index], blocks: int) -> None:
+        """4x4 outputs of each tile through the epilogue; rows and columns past the image are not stored."""
+        builder, winograd, schedule, lanes = self.builder, self.winograd, self.schedule, self.machine.lanes
+        image, first_tile, first_block = at
+        halves = self.halves
+        vectors = blocks * halves
+        out = self.body.output.layout
+        unroll = not is_heavy(self.body)
+        with builder.loop("b", blocks) as b, builder.loop("h", halves) as h:
+            block = builder.let_index("block", first_block + b)
+            mask = pad_mask(builder, out, block, h * lanes if lanes == 1 else h, lanes)
+            with builder.loop("t", schedule.block) as t:
+                tile = builder.let_index("tile", first_tile + t)
+                certain = tile.upper is not None and tile.upper < winograd.tiles
+                with builder.branch("1" if certain else f"{tile} < {winograd.tiles}"):
+                    row = builder.let_index("row", tile // winograd.tile_columns * TILE)
+                    column = builder.let_index("column", tile % winograd.tile_columns * TILE)
+                    m = builder.declare("rb_v", "m", (POINTS,))
+                    e = builder.declare("rb_v", "e", (24,))
+                    y = builder.declare("rb_v", "y", (16,))
+                    with builder.loop("k", POINTS, unroll=True) as k:
+                        address = ((k * vectors + b * halves + h) * schedule.block + t) * lanes
+                        builder.assign(f"{m}[{k}]", f"rb_load(products + {address})")
+                    with builder.loop("c", 6, unroll=True) as c:
+                        builder.evaluate(f"rb_winograd_output({m} + {c}, 6, {e} + {c}, 6)")
+                    with builder.loop("r", 4, unroll=True) as r:
+                        builder.evaluate(f"rb_winograd_output({e} + {r * 6}, 1, {y} + {r * 4}, 1)")
+                    self._store_tile((image, block, h, row, column), y, mask, unroll=unroll)
+        with builder.loop("b", blocks) as b:
+            self._zero_rows(image, first_tile, first_block + b)
+
+    def _store_tile(
+        self, at: tuple[Index, Index, Index, Index, Index], y: str, mask: str | None, *, unroll: bool
+    ) -> None:
+        builder, winograd, lanes = self.builder, self.winograd, self.machine.lanes
+        image, block, h, row, column = at
+        ragged = winograd.rows % TILE or winograd.columns % TILE
+
+        def emit(rows: Index | int, columns: Index | int, *, whole: bool) -> None:
+            with (
+                builder.loop("r", rows, unroll=unroll and whole, last=3) as r,
+                builder.loop("c", columns, unroll=unroll and whole, last=3) as c,
+            ):
+                lane = builder.axis("lane", lanes)
+                index = [image, block * BLOCK + h * lanes + Index.of(lane), row + r, column + c]
+                store(builder, self.body, index, f"{y}[{r * 4 + c}]", lanes, lane, mask)
+
+        if not ragged:
+            emit(TILE, TILE, whole=True)
+            return
+        inside = f"{row} <= {winograd.rows - TILE} && {column} <= {winograd.columns - TILE}"
+        with builder.branch(inside) as branch:
+            emit(TILE, TILE, whole=True)
+        with builder.block(branch.otherwise):
+            height = builder.let("ptrdiff_t", "rows", _least(row, winograd.rows))
+            width = builder.let("ptrdiff_t", "columns", _least(column, winograd.columns))
+            emit(Index.opaque(height), Index.opaque(width), whole=False)
+
+    def _zero_rows(self, image: Index, first_tile: Index, block: Index) -> None:
+        """The halo beside the rows of tiles that begin in this block of tiles."""
+        builder, winograd, output = self.builder, self.winograd, self.body.output
+        if not any(output.layout.halo):
+            return
+        columns = winograd.tile_columns
+        first = builder.let("ptrdiff_t", "first_row", f"({first_tile} + {columns - 1}) / {columns}")
+        past = (first_tile + self.schedule.block).as_factor()
+        last = builder.let("ptrdiff_t", "past_row", f"({past} + {columns - 1}) / {columns}")
+        end = builder.let("ptrdiff_t", "end_row", f"{last} < {winograd.tile_rows} ? {last} : {winograd.tile_rows}")
+        with builder.loop("tr", Index.opaque(end), Index.opaque(first), last=winograd.tile_rows - 1) as tile_row:
+            start = builder.let_index("start", tile_row * TILE)
+            if winograd.rows % TILE == 0:
+                zero_halo(builder, output, image, block, start, TILE)
+                return
+            rows = builder.let("ptrdiff_t", "rows", _least(start, winograd.rows))
+            zero_halo(builder, output, image, block, start, Index.opaque(rows))
 
 
 def _clamped(builder: Builder, tile: Index, tiles: int) -> Index:
@@ -185,170 +318,5 @@ def _clamped(builder: Builder, tile: Index, tiles: int) -> Index:
     return Index.opaque(name)
 
 
-def _output_group(
-    builder: Builder,
-    winograd: Winograd,
-    body: Body,
-    machine: Machine,
-    schedule: Schedule,
-    at: tuple[Index, Index, Index],
-    blocks: int,
-) -> None:
-    halves = BLOCK // machine.lanes
-    vectors = blocks * halves
-    with (
-        builder.loop("k", POINTS) as k,
-        builder.loop("t", schedule.block, step=schedule.rows, last=schedule.block - schedule.rows) as t,
-    ):
-        _products(builder, winograd, machine, schedule, at[2], k, t, vectors)
-    _transform_outputs(builder, winograd, body, machine, schedule, at, blocks)
-
-
-def _products(
-    builder: Builder,
-    winograd: Winograd,
-    machine: Machine,
-    schedule: Schedule,
-    first_block: Index,
-    k: Index,
-    t: Index,
-    vectors: int,
-) -> None:
-    """One register tile of one of the 36 products, over all input channels."""
-    lanes, halves = machine.lanes, BLOCK // machine.lanes
-    in_blocks = -(-winograd.channels // BLOCK)
-    acc = builder.declare("rb_v", "acc", (schedule.rows, vectors))
-    with builder.loop("i", schedule.rows, unroll=True) as i, builder.loop("j", vectors, unroll=True) as j:
-        builder.assign(f"{acc}[{i}][{j}]", "rb_splat(0.0f)")
-
-    def channels(ib: Index, count: int) -> None:
-        with builder.loop("ic", count) as ic:
-            weights = builder.declare("rb_v", "w", (vectors,))
-            stride = POINTS * in_blocks * BLOCK * BLOCK
-            first_weight = (first_block * POINTS + k) * (in_blocks * BLOCK * BLOCK) + ib * (BLOCK * BLOCK) + ic * BLOCK
-            source = builder.let("float *", "weights", f"p1 + {first_weight}")
-            with builder.loop("b", vectors // halves, unroll=True) as b, builder.loop("h", halves, unroll=True) as h:
-                offset = b * stride + h * lanes
-                builder.assign(f"{weights}[{b * halves + h}]", f"rb_load({source} + {offset})")
-                builder.evaluate(f"RB_PREFETCH({source} + {offset + PREFETCH})")
-            first_pixel = ((k * in_blocks + ib) * schedule.block + t) * BLOCK + ic
-            pixels = builder.let("float *", "pixels", f"transformed + {first_pixel}")
-            with builder.loop("i", schedule.rows, unroll=True) as i:
-                value = builder.let("float", "a", f"{pixels}[{i * BLOCK}]")
-                with builder.loop("j", vectors, unroll=True) as j:
-                    builder.assign(f"{acc}[{i}][{j}]", f"{value} * {weights}[{j}]", "+=")
-
-    whole, rest = divmod(winograd.channels, BLOCK)
-    if whole:
-        with builder.loop("ib", whole) as ib:
-            channels(ib, BLOCK)
-    if rest:
-        channels(Index.of(whole), rest)
-    with builder.loop("i", schedule.rows, unroll=True) as i, builder.loop("j", vectors, unroll=True) as j:
-        address = ((k * vectors + j) * schedule.block + t + i) * lanes
-        builder.evaluate(f"rb_store(products + {address}, {acc}[{i}][{j}])")
-
-
-def _transform_outputs(
-    builder: Builder,
-    winograd: Winograd,
-    body: Body,
-    machine: Machine,
-    schedule: Schedule,
-    at: tuple[Index, Index, Index],
-    blocks: int,
-) -> None:
-    """4x4 outputs of each tile through the epilogue; rows and columns past the image are not stored."""
-    image, first_tile, first_block = at
-    lanes, halves = machine.lanes, BLOCK // machine.lanes
-    vectors = blocks * halves
-    out = body.output.layout
-    unroll = not is_heavy(body)
-    with builder.loop("b", blocks) as b, builder.loop("h", halves) as h:
-        block = builder.let_index("block", first_block + b)
-        mask = pad_mask(builder, out, block, h * lanes if lanes == 1 else h, lanes)
-        with builder.loop("t", schedule.block) as t:
-            tile = builder.let_index("tile", first_tile + t)
-            certain = tile.upper is not None and tile.upper < winograd.tiles
-            with builder.branch("1" if certain else f"{tile} < {winograd.tiles}"):
-                row = builder.let_index("row", tile // winograd.tile_columns * TILE)
-                column = builder.let_index("column", tile % winograd.tile_columns * TILE)
-                m = builder.declare("rb_v", "m", (POINTS,))
-                e = builder.declare("rb_v", "e", (24,))
-                y = builder.declare("rb_v", "y", (16,))
-                with builder.loop("k", POINTS, unroll=True) as k:
-                    address = ((k * vectors + b * halves + h) * schedule.block + t) * lanes
-                    builder.assign(f"{m}[{k}]", f"rb_load(products + {address})")
-                with builder.loop("c", 6, unroll=True) as c:
-                    builder.evaluate(f"rb_winograd_output({m} + {c}, 6, {e} + {c}, 6)")
-                with builder.loop("r", 4, unroll=True) as r:
-                    builder.evaluate(f"rb_winograd_output({e} + {r * 6}, 1, {y} + {r * 4}, 1)")
-                _store_tile(builder, winograd, body, machine, (image, block, h, row, column), y, mask, unroll=unroll)
-    with builder.loop("b", blocks) as b:
-        _zero_rows(builder, winograd, body, schedule, image, first_tile, first_block + b)
-
-
-def _store_tile(
-    builder: Builder,
-    winograd: Winograd,
-    body: Body,
-    machine: Machine,
-    at: tuple[Index, Index, Index, Index, Index],
-    y: str,
-    mask: str | None,
-    *,
-    unroll: bool,
-) -> None:
-    image, block, h, row, column = at
-    lanes = machine.lanes
-    ragged = winograd.rows % TILE or winograd.columns % TILE
-
-    def emit(rows: Index | int, columns: Index | int, *, whole: bool) -> None:
-        with (
-            builder.loop("r", rows, unroll=unroll and whole, last=3) as r,
-            builder.loop("c", columns, unroll=unroll and whole, last=3) as c,
-        ):
-            lane = builder.axis("lane", lanes)
-            index = [image, block * BLOCK + h * lanes + Index.of(lane), row + r, column + c]
-            store(builder, body, index, f"{y}[{r * 4 + c}]", lanes, lane, mask)
-
-    if not ragged:
-        emit(TILE, TILE, whole=True)
-        return
-    inside = f"{row} <= {winograd.rows - TILE} && {column} <= {winograd.columns - TILE}"
-    with builder.branch(inside) as branch:
-        emit(TILE, TILE, whole=True)
-    with builder.block(branch.otherwise):
-        height = builder.let("ptrdiff_t", "rows", _least(row, winograd.rows))
-        width = builder.let("ptrdiff_t", "columns", _least(column, winograd.columns))
-        emit(Index.opaque(height), Index.opaque(width), whole=False)
-
-
 def _least(position: Index, extent: int) -> str:
     return f"{extent} - {position.as_factor()} < {TILE} ? {extent} - {position.as_factor()} : {TILE}"
-
-
-def _zero_rows(
-    builder: Builder,
-    winograd: Winograd,
-    body: Body,
-    schedule: Schedule,
-    image: Index,
-    first_tile: Index,
-    block: Index,
-) -> None:
-    """The halo beside the rows of tiles that begin in this block of tiles."""
-    if not any(body.output.layout.halo):
-        return
-    columns = winograd.tile_columns
-    first = builder.let("ptrdiff_t", "first_row", f"({first_tile} + {columns - 1}) / {columns}")
-    past = (first_tile + schedule.block).as_factor()
-    last = builder.let("ptrdiff_t", "past_row", f"({past} + {columns - 1}) / {columns}")
-    end = builder.let("ptrdiff_t", "end_row", f"{last} < {winograd.tile_rows} ? {last} : {winograd.tile_rows}")
-    with builder.loop("tr", Index.opaque(end), Index.opaque(first), last=winograd.tile_rows - 1) as tile_row:
-        start = builder.let_index("start", tile_row * TILE)
-        if winograd.rows % TILE == 0:
-            zero_halo(builder, body.output, image, block, start, TILE)
-            return
-        rows = builder.let("ptrdiff_t", "rows", _least(start, winograd.rows))
-        zero_halo(builder, body.output, image, block, start, Index.opaque(rows))
