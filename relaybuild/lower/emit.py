@@ -121,7 +121,7 @@ def is_vectorizable(root: ScalarExpr, axis: Axis, scalars: ScalarBuilder) -> boo
 def _has_vector_form(node: ScalarExpr, axis: Axis, scalars: ScalarBuilder) -> bool:
     if not scalars.depends_on(node, axis):
         return node.dtype in ("float32", "bool") or node.op in ("const", "load", "index")
-    if node.op in ("anchor", "vector"):
+    if node.op in ("anchor", "vector", "picked"):
         return node.dtype == "float32"
     if node.op == "load":
         names = node.data[1].run_time_names()
@@ -251,6 +251,9 @@ class Emitter:
             return self.anchor
         if node.op == "vector":
             return str(node.data)
+        if node.op == "picked":
+            function, operand, address, rest = node.data
+            return f"{function}({self.pointers[operand]} + {self._index_text(address)}{rest})"
         if node.op == "load":
             return self._vector_load(node)
         args = [self._operand(arg, True) for arg in node.args]

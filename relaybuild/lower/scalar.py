@@ -14,11 +14,12 @@ COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": "
 
 
 class ScalarExpr:
-    """One node: `op` is load, const, index, range, anchor, vector, select, cast, or `unary`/`binary` with its name in
-    `data`.
+    """One node: `op` is load, const, index, range, anchor, vector, picked, select, cast, or `unary`/`binary` with its
+    name in `data`.
 
     load: data = (operand number, address). anchor: the value the kernel's template computed. index: data = the index.
-    range: data = (index, begin, end), a bool. vector: data = the C text of a value for each lane. Identity is equality.
+    range: data = (index, begin, end), a bool. vector: data = the C text of a value for each lane. picked:
+    data = (C function, operand number, address, rest of the function's arguments). Identity is equality.
     """
 
     __slots__ = ("args", "data", "dtype", "op")
@@ -64,6 +65,11 @@ class ScalarBuilder:
     def vector(self, text: str, dtype: str) -> ScalarExpr:
         """A value for each lane that C code has in `text`."""
         return self._make("vector", dtype, (), text)
+
+    def picked(self, function: str, operand: int, address: Index, rest: str, dtype: str) -> ScalarExpr:
+        """Elements of an operand, one for each lane, as a C function loads them; its arguments are the first element's
+        pointer, then what `rest` adds."""
+        return self._make("picked", dtype, (), (function, operand, address, rest))
 
     def replaced(self, root: ScalarExpr, values: Mapping[int, ScalarExpr]) -> ScalarExpr:
         """`root` with nodes replaced, by their id."""
@@ -128,7 +134,7 @@ class ScalarBuilder:
         known = self._depends
         for node in walk(root):
             if (id(node), axis) not in known:
-                varies = node.op in ("anchor", "vector") or any(
+                varies = node.op in ("anchor", "vector", "picked") or any(
                     self.index_depends_on(index, axis) for index in indices_of(node)
                 )
                 known[id(node), axis] = varies or any(known[id(arg), axis] for arg in node.args)
@@ -159,6 +165,8 @@ def indices_of(node: ScalarExpr) -> tuple[Index, ...]:
     """The index expressions a node itself holds."""
     if node.op == "load":
         return (node.data[1],)
+    if node.op == "picked":
+        return (node.data[2],)
     if node.op == "index":
         return (node.data,)
     if node.op == "range":

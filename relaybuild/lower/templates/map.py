@@ -11,6 +11,7 @@ from relaybuild.lower.loop_ir import Builder, Kernel, Let
 from relaybuild.lower.machine import Machine
 from relaybuild.lower.scalar import ScalarBuilder, indices_of, walk
 from relaybuild.lower.templates.body import Body, pad_mask, store, stray_reads, vector_body, zero_halo
+from relaybuild.lower.templates.tables import Place, Tables
 from relaybuild.lower.templates.transpose import Places, crosses, store_tile
 
 CHUNK = 4096
@@ -153,6 +154,14 @@ def _row_major_map(body: Body, machine: Machine) -> Kernel:
     chunks = -(-inner // CHUNK) if outer_total < 8 else 1
     length = -(-inner // chunks)
     length = -(-length // BLOCK) * BLOCK if chunks > 1 else inner
+    tables = Tables(builder, body, machine, inner)
+    if chunks == 1 and tables.serve(_row_places(shape, groups, [_any_position(extent) for extent in outer])):
+        tables.define()
+        with builder.share(outer_total) as unit:
+            counters = [builder.let_index("i", part) for part in delinearize(unit, outer)]
+            tables.loop(_row_places(shape, groups, counters))
+        _zero_row_major_halo(builder, body)
+        return body.kernel(builder.body, machine.lanes)
     with builder.share(outer_total * chunks) as unit:
         chunk = builder.let_index("chunk", unit % chunks)
         counters = [builder.let_index("i", part) for part in delinearize(unit // chunks, outer)]
@@ -164,6 +173,15 @@ def _row_major_map(body: Body, machine: Machine) -> Kernel:
         _inner_loop(builder, body, machine, groups, inner, counters, (begin, end), single=chunks == 1)
     _zero_row_major_halo(builder, body)
     return body.kernel(builder.body, machine.lanes)
+
+
+def _any_position(extent: int) -> Index:
+    return Index.of(Axis("any", extent - 1)) if extent > 1 else Index.of(0)
+
+
+def _row_places(shape: Sequence[int], groups: Sequence[Sequence[int]], counters: Sequence[Index]) -> Place:
+    """The logical index of a position along the innermost loop."""
+    return lambda position: _expand(shape, groups, [*counters, position])
 
 
 @dataclass(frozen=True)

@@ -449,6 +449,24 @@ RB_INLINE rb_v rb_sum_each(const rb_v *v) {
 }
 #endif
 
+/* Loads p[order[lane]] for each lane. rb_pick has places below RB_LANES only, and p to p + RB_LANES - 1 in memory. */
+RB_INLINE rb_v rb_gather(const float *p, const int32_t *order) {
+  rb_v result = rb_splat(0.0f);
+  RB_EACH_LANE(result, p[order[lane]]);
+  return result;
+}
+#if RB_LANES > 1 && !defined(__clang__)
+RB_INLINE rb_v rb_pick(const float *p, const int32_t *order) {
+  rb_m places;
+  memcpy(&places, order, sizeof places);
+  return __builtin_shuffle(rb_load(p), places);
+}
+#else
+RB_INLINE rb_v rb_pick(const float *p, const int32_t *order) {
+  return rb_gather(p, order);
+}
+#endif
+
 /* Transposes a square of RB_LANES vectors in place: squares of four lanes first, then ever larger squares change
  * places.
  */
