@@ -65,7 +65,7 @@ def _group(
 
 
 def column_groups(width: int, lanes: int, size: int) -> ColumnGroups:
-    """Groups of `size` vectors over `width` columns, at least a vector of them.
+    """Groups of `size` vectors, 2 or more, over `width` columns, which are a vector or more.
 
     The last group takes what is left, so that it has up to `2 * size - 1` vectors; its last vector ends at `width` and
     may overlap the one before, never one of another group.
