@@ -1,0 +1,46 @@
+"""Maps that read across the order in which they write, over whole and ragged tiles."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from runners.compiled import Array, Batch, call, runnable_targets
+
+TARGETS = [*runnable_targets(), *["x86-64-v2"] * ("x86-64-v3" in runnable_targets())]
+SHAPES = ((1, 16, 16), (2, 19, 33), (3, 40, 17), (2, 130, 300), (1, 15, 40), (5, 64, 23))
+AXES = ((0, 2, 1), (2, 1, 0), (2, 0, 1), (1, 2, 0))
+
+
+def numbers(*shape: int) -> Array:
+    return np.arange(np.prod(shape), dtype="float32").reshape(shape)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_axes_change_places(target: str) -> None:
+    batch = Batch()
+    for shape in SHAPES:
+        for axes in AXES:
+            batch.add(f"{shape} {axes}", call("transpose", batch.input(numbers(*shape)), axes=axes), 0.0)
+    batch.compare(target, threads=(1, 3))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_arithmetic_on_the_way(target: str) -> None:
+    batch = Batch()
+    for rows, columns in ((16, 32), (37, 50)):
+        moved = call("transpose", batch.input(numbers(rows, columns)), axes=(1, 0))
+        scaled = call("multiply", moved, batch.input(numbers(rows)))
+        other = call("transpose", batch.input(numbers(rows, columns)), axes=(1, 0))
+        batch.add(f"{rows} x {columns}", call("add", call("tanh", scaled), other))
+    batch.compare(target, threads=(1, 2))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("channels", [3, 15, 16, 17, 40])
+def test_between_rows_and_channel_blocks(target: str, channels: int) -> None:
+    batch = Batch()
+    for rows, columns in ((1, 1), (3, 5), (7, 7), (16, 16), (9, 33)):
+        data = batch.input(numbers(2, channels, rows, columns))
+        pooled = call("nn.max_pool2d", data, pool_size=(1, 1))
+        batch.add(f"{rows} x {columns}", call("reshape", pooled, newshape=(2, -1)), 0.0)
+    batch.compare(target, threads=(1, 2))
