@@ -19,7 +19,7 @@ from relaybuild.lower.scalar import ScalarBuilder, ScalarExpr
 from relaybuild.lower.templates.body import Body, store
 from relaybuild.lower.templates.vectors import column_groups, each_vector, tail_mask
 
-GROUP = 4
+GROUP = 8
 """Vectors of columns that are walked together: the runs that are read are longer than a cache line."""
 
 
