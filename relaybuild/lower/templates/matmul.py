@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from relaybuild.lower.index import Index, IndexLike
+from relaybuild.lower.index import Axis, Index, IndexLike
 from relaybuild.lower.layout import BLOCK
 from relaybuild.lower.loop_ir import Builder, Kernel
 from relaybuild.lower.machine import Machine
@@ -179,19 +179,54 @@ def _panel(
 def _pack_panel(
     builder: Builder, matmul: MatMul, body: Body, machine: Machine, corner: tuple[Index, Index, Index], vectors: int
 ) -> None:
-    """Copy the panel's columns of the right side into scratch memory as [k][vectors][lanes], zero past the last."""
+    """Copy the panel's columns of the right side into scratch memory as [k][vectors][lanes], zero past the last.
+
+    Where a column lies in one piece, squares of lanes x lanes elements are transposed in registers.
+    """
     batch, _, first_vector = corner
     assert matmul.right is not None
-    width = vectors * machine.lanes
-    packed = "packed"
-    builder.evaluate(f"float *const {packed} = scratch")
-    layout = body.inputs[1].layout
-    with builder.loop("k", matmul.depth) as k, builder.loop("n", width) as n:
-        column = first_vector * machine.lanes + n
-        source = f"p1[{layout.address(matmul.right(batch, k, column))}]"
+    lanes, width, depth = machine.lanes, vectors * machine.lanes, matmul.depth
+    builder.evaluate("float *const packed = scratch")
+    step = Axis("k", depth - 1)
+    address = body.inputs[1].layout.address(matmul.right(batch, Index.of(step), first_vector * lanes))
+    start = 0
+    if lanes > 1 and depth >= lanes and address.coefficient(step) == 1:
+        start = depth // lanes * lanes
+        with builder.loop("j", vectors) as j, builder.loop("k", start, step=lanes) as k:
+            _pack_square(
+                builder, matmul, body, machine, (batch, k, (first_vector + j) * lanes), k * width + j * lanes, width
+            )
+    with builder.loop("k", depth, start) as k, builder.loop("n", width) as n:
+        column = first_vector * lanes + n
+        builder.assign(f"packed[{k * width + n}]", _right_element(matmul, body, batch, k, column, width))
+
+
+def _right_element(matmul: MatMul, body: Body, batch: Index, k: Index, column: Index, width: int) -> str:
+    assert matmul.right is not None
+    source = f"p1[{body.inputs[1].layout.address(matmul.right(batch, k, column))}]"
+    return f"{column} < {matmul.columns} ? {source} : 0.0f" if matmul.columns % width else source
+
+
+def _pack_square(
+    builder: Builder,
+    matmul: MatMul,
+    body: Body,
+    machine: Machine,
+    at: tuple[Index, Index, Index],
+    target: Index,
+    width: int,
+) -> None:
+    batch, k, column = at
+    assert matmul.right is not None
+    square = builder.declare("rb_v", "square", (machine.lanes,))
+    with builder.loop("r", machine.lanes, unroll=True) as r:
+        source = f"rb_load(p1 + {body.inputs[1].layout.address(matmul.right(batch, k, column + r))})"
         if matmul.columns % width:
-            source = f"{column} < {matmul.columns} ? {source} : 0.0f"
-        builder.assign(f"{packed}[{k * width + n}]", source)
+            source = f"{column + r} < {matmul.columns} ? {source} : rb_splat(0.0f)"
+        builder.assign(f"{square}[{r}]", source)
+    builder.evaluate(f"rb_transpose({square})")
+    with builder.loop("r", machine.lanes, unroll=True) as r:
+        builder.evaluate(f"rb_store(packed + {target + r * width}, {square}[{r}])")
 
 
 def _tile(
