@@ -302,7 +302,7 @@ def _tile_block(
     def tiles(parts: Sequence[tuple[Index, tuple[int, int]]]) -> None:
         for begin, stored in parts:
             places = _tile_places(shape, groups, counters, crossing.loop, begin)
-            store_tile(builder, body, machine, places, stored, lanes)
+            store_tile(builder, body, machine, places, stored)
 
     whole = [(block * BLOCK + half, (0, lanes)) for half in range(0, BLOCK, lanes)]
     if extent % BLOCK == 0:

@@ -48,32 +48,24 @@ def store_tile(
     machine: Machine,
     places: Places,
     vectors: tuple[int, int],
-    rows: int,
-    mask: str | None = None,
 ) -> None:
-    """Compute and store vectors `vectors[0]` to `vectors[1] - 1` of a tile of lanes x lanes elements.
-
-    Of what the tile reads only the first `rows` lanes are in memory; `mask` zeroes the others.
-    """
+    """Compute and store vectors `vectors[0]` to `vectors[1] - 1` of a tile of lanes x lanes elements."""
     lane, across = builder.axis("lane", machine.lanes), builder.axis("across", machine.lanes)
     root = body.rule(ScalarBuilder(), places(Index.of(lane), Index.of(across)), None)
     tiles: dict[tuple[int, Index], str] = {}
     for load in crossing_loads(root, lane):
         operand, address = load.data
         tile = tiles[operand, address] = builder.declare("rb_v", "tile", (machine.lanes,))
-        with builder.loop("r", rows, unroll=True) as r:
+        with builder.loop("r", machine.lanes, unroll=True) as r:
             source = f"{body.pointers[operand]} + {address.substitute({lane: r, across: 0})}"
             builder.assign(f"{tile}[{r}]", f"rb_load({source})")
-        if rows < machine.lanes:
-            with builder.loop("r", machine.lanes, rows, unroll=True) as r:
-                builder.assign(f"{tile}[{r}]", "rb_splat(0.0f)")
         builder.evaluate(f"rb_transpose({tile})")
     with builder.loop("j", vectors[1], vectors[0], unroll=not is_heavy(body)) as j:
         known = {
             (operand, address.substitute({across: j})): f"{tile}[{j}]" for (operand, address), tile in tiles.items()
         }
         named = replace(body, rule=_with_vectors(body.rule, known))
-        store(builder, named, places(Index.of(lane), j), None, machine.lanes, lane, mask)
+        store(builder, named, places(Index.of(lane), j), None, machine.lanes, lane)
 
 
 def _with_vectors(rule: Rule, known: Mapping[tuple[int, Index], str]) -> Rule:
