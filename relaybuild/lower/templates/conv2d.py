@@ -97,7 +97,8 @@ def _grid_cycles(tile: Tile, phase: Phase, out_blocks: int, steps: int, halves: 
     for blocks, block_times in _cover(out_blocks, tile.blocks):
         for rows, row_times in _cover(phase.rows, tile.rows):
             for columns, column_times in _cover(phase.columns, tile.columns):
-                one = steps * machine.step_cycles(rows * columns, blocks * halves)
+                arithmetic = machine.step_cycles(rows * columns, blocks * halves)
+                one = steps * max(arithmetic, machine.weight_cycles(blocks * BLOCK, steps))
                 one += 4.0 * rows * columns * blocks * halves + 30.0
                 cycles += one * block_times * row_times * column_times
                 variants += 1
