@@ -68,7 +68,8 @@ def _measure_threads(
     inputs = _arrays.random_inputs(module.signature.inputs, 0)
     ours = _library.LibraryRunner(module, inputs, "")
     runners: list[_peers.Runner] = [ours, *(peer.open(model.path, inputs, threads) for peer in peers)]
-    times = _measure.measure([runner.run for runner in runners], seconds)
+    pause = _measure.pause_between(threads, len(runners))
+    times = _measure.measure([runner.run for runner in runners], seconds, pause=pause)
     _warn(model, runners)
     rows = []
     for number, (runner, blocks) in enumerate(zip(runners, times)):

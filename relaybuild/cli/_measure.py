@@ -27,17 +27,31 @@ class Spread:
     p90: float
 
 
+def pause_between(threads: int, contenders: int) -> float:
+    """Seconds to wait between blocks: the threads of a runtime may spin for tens of milliseconds after a call."""
+    return 0.1 if threads > 1 and contenders > 1 else 0.0
+
+
 def measure(
-    contenders: Sequence[Callable[[], object]], seconds: float, clock: Callable[[], float] = time.perf_counter
+    contenders: Sequence[Callable[[], object]],
+    seconds: float,
+    clock: Callable[[], float] = time.perf_counter,
+    *,
+    pause: float = 0.0,
 ) -> list[list[list[float]]]:
-    """Seconds of each call, by contender, round and call, within about `seconds` for each contender."""
+    """Seconds of each call, by contender, round and call, within about `seconds` for each contender.
+
+    Before each block nothing runs for `pause` seconds.
+    """
     blocks = [_block_calls(run, clock) for run in contenders]
-    round_seconds = sum(per_call * (calls + 1) for calls, per_call in blocks)
+    round_seconds = sum(per_call * (calls + 1) + pause for calls, per_call in blocks)
     rounds = round(seconds * len(contenders) / max(round_seconds, 1e-9))
     times: list[list[list[float]]] = [[] for _ in contenders]
     for number in range(min(max(rounds, MIN_ROUNDS), MAX_ROUNDS)):
         for place in range(len(contenders)):
             index = (number + place) % len(contenders)
+            if pause:
+                time.sleep(pause)
             times[index].append(_block(contenders[index], blocks[index][0], clock))
     return times
 

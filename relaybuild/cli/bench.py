@@ -80,7 +80,7 @@ def command(
         ours = _library.LibraryRunner(module, values, _reproducer.version())
         runners: list[_peers.Runner] = [ours]
         runners += [peer.open(source, values, module.num_threads) for peer in peers if source is not None]
-        results = _measure_all(runners, seconds)
+        results = _measure_all(runners, seconds, module.num_threads)
         _warn_of_differences(runners)
         facts = {
             "model": str(file),
@@ -128,8 +128,9 @@ def _library_of(file: Path, is_library: bool, threads: int | None, compiler: Map
         yield path
 
 
-def _measure_all(runners: Sequence[_peers.Runner], seconds: float) -> list[Result]:
-    times = _measure.measure([runner.run for runner in runners], seconds)
+def _measure_all(runners: Sequence[_peers.Runner], seconds: float, threads: int) -> list[Result]:
+    pause = _measure.pause_between(threads, len(runners))
+    times = _measure.measure([runner.run for runner in runners], seconds, pause=pause)
     return [
         Result(
             runner.name,
