@@ -40,7 +40,8 @@ enum {
   RB_CACHE_LINE = 64,
   RB_HUGE_PAGE = 2 << 20,
   RB_MAX_THREADS = 1024,
-  RB_SPIN_NANOSECONDS = 50000, /* longer than a futex wake-up, far shorter than a time slice */
+  RB_SPIN_NANOSECONDS = 50000,      /* of a thread without work: longer than a futex wake-up */
+  RB_BARRIER_NANOSECONDS = 1000000, /* of a thread whose peers work: far shorter than a time slice */
   RB_SPINS_PER_CLOCK = 64
 };
 
@@ -778,12 +779,12 @@ static void rb_run_parallel(RbInstance *instance) {
   const int32_t active = atomic_fetch_add_explicit(&rb_active_threads, threads, memory_order_relaxed) + threads;
   const int64_t spin = active <= instance->cpus ? RB_SPIN_NANOSECONDS : 0;
   const uint32_t done = rb_event_count(&instance->done);
-  instance->barrier.spin_nanoseconds = spin;
+  instance->barrier.spin_nanoseconds = spin ? RB_BARRIER_NANOSECONDS : 0;
   instance->idle_spin_nanoseconds = spin;
   atomic_store_explicit(&instance->remaining, threads - 1, memory_order_relaxed);
   rb_event_advance(&instance->start);
   instance->program->run(&instance->frame, 0, threads);
-  rb_event_wait(&instance->done, done, spin);
+  rb_event_wait(&instance->done, done, spin ? RB_BARRIER_NANOSECONDS : 0);
   atomic_fetch_sub_explicit(&rb_active_threads, threads, memory_order_relaxed);
 }
 
