@@ -29,7 +29,7 @@ class Machine:
         """Cycles to bring one row of `columns` weights near, of `steps` rows that are read for every tile: from the
         second-level cache where they all stay there, else from beyond it."""
         stays = 4 * columns * steps <= 0.75 * self.l2_bytes
-        return 4 * columns / (32.0 if stays else 10.0)
+        return 4 * columns / (20.0 if stays else 10.0)
 
     def fits(self, pixels: int, vectors: int) -> bool:
         """Whether the accumulators, one row of weights and a broadcast fit into the registers."""

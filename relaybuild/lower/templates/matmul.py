@@ -53,7 +53,8 @@ def choose_panel(matmul: MatMul, machine: Machine) -> Panel:
             cost = 0.0
             for width, width_times in _cover(total, vectors):
                 for height, height_times in _cover(matmul.rows, rows):
-                    step = machine.step_cycles(height, width)
+                    arithmetic = machine.step_cycles(height, width)
+                    step = max(arithmetic, machine.weight_cycles(width * machine.lanes, matmul.depth))
                     cost += (matmul.depth * step + 4.0 * height * width + 20) * width_times * height_times
             if best is None or cost < best[0] * 0.999:
                 best = (cost, Panel(rows, vectors))
