@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from relaybuild.lower.index import Axis, Index, IndexLike
 from relaybuild.lower.layout import BLOCK
@@ -66,13 +66,23 @@ def _cover(extent: int, step: int) -> list[tuple[int, int]]:
     return [(size, times) for size, times in ((step, whole), (rest, 1)) if size and times]
 
 
+class _Site(NamedTuple):
+    """What is emitted, and into what."""
+
+    builder: Builder
+    matmul: MatMul
+    body: Body
+    machine: Machine
+
+
 def matmul_kernel(matmul: MatMul, body: Body, machine: Machine) -> Kernel:
     """The kernel; the threads share batches and column panels, and rows too where there are few panels."""
     builder = Builder()
+    site = _Site(builder, matmul, body, machine)
     panel = choose_panel(matmul, machine)
     total = -(-matmul.columns // machine.lanes)
     if _stays_in_cache(matmul, panel, machine):
-        _row_bands(builder, matmul, body, machine, panel, total)
+        _row_bands(site, panel, total)
         return body.kernel(builder.body, machine.lanes)
     panels = -(-total // panel.vectors)
     row_parts = _row_parts(matmul, panel, panels)
@@ -87,9 +97,7 @@ def matmul_kernel(matmul: MatMul, body: Body, machine: Machine) -> Kernel:
         first = column * panel.vectors
 
         def columns(vectors: int) -> None:
-            _panel(
-                builder, matmul, body, machine, (batch, part * rows_per_part, first), panel.rows, vectors, rows_per_part
-            )
+            _panel(site, (batch, part * rows_per_part, first), panel.rows, vectors, rows_per_part)
 
         if rest == 0 or whole == 0:
             columns(panel.vectors if whole else rest)
@@ -111,8 +119,9 @@ def _stays_in_cache(matmul: MatMul, panel: Panel, machine: Machine) -> bool:
     return matmul.packed and matmul.rows >= 8 * panel.rows and packed_bytes <= machine.l2_bytes * 0.7
 
 
-def _row_bands(builder: Builder, matmul: MatMul, body: Body, machine: Machine, panel: Panel, total: int) -> None:
+def _row_bands(site: _Site, panel: Panel, total: int) -> None:
     """Units are bands of rows, each over all column panels."""
+    builder, matmul = site.builder, site.matmul
     bands = -(-matmul.rows // panel.rows)
     whole_bands, rest_rows = divmod(matmul.rows, panel.rows)
     whole, rest = divmod(total, panel.vectors)
@@ -120,9 +129,9 @@ def _row_bands(builder: Builder, matmul: MatMul, body: Body, machine: Machine, p
     def all_columns(batch: Index, row: Index, height: int) -> None:
         if whole:
             with builder.loop("panel", whole) as column:
-                _tile(builder, matmul, body, machine, (batch, row, column * panel.vectors), height, panel.vectors)
+                _tile(site, (batch, row, column * panel.vectors), height, panel.vectors)
         if rest:
-            _tile(builder, matmul, body, machine, (batch, row, Index.of(whole * panel.vectors)), height, rest)
+            _tile(site, (batch, row, Index.of(whole * panel.vectors)), height, rest)
 
     with builder.share(matmul.batch * bands) as unit:
         band = builder.let_index("band", unit % bands)
@@ -145,45 +154,42 @@ def _row_parts(matmul: MatMul, panel: Panel, panels: int) -> int:
 
 
 def _panel(
-    builder: Builder,
-    matmul: MatMul,
-    body: Body,
-    machine: Machine,
+    site: _Site,
     corner: tuple[Index, Index, Index],
     height: int,
     vectors: int,
     rows_per_part: int,
 ) -> None:
+    builder, matmul = site.builder, site.matmul
     batch, first_row, first_vector = corner
     if not matmul.packed:
-        _pack_panel(builder, matmul, body, machine, corner, vectors)
+        _pack_panel(site, corner, vectors)
     if rows_per_part >= matmul.rows:
         whole, rest = divmod(matmul.rows, height)
         if whole:
             with builder.loop("row", whole * height, step=height) as row:
-                _tile(builder, matmul, body, machine, (batch, row, first_vector), height, vectors)
+                _tile(site, (batch, row, first_vector), height, vectors)
         if rest:
-            _tile(builder, matmul, body, machine, (batch, Index.of(whole * height), first_vector), rest, vectors)
+            _tile(site, (batch, Index.of(whole * height), first_vector), rest, vectors)
         return
     whole_end = matmul.rows // height * height
     limit = builder.let(
         "ptrdiff_t", "limit", f"{first_row + rows_per_part} < {whole_end} ? {first_row + rows_per_part} : {whole_end}"
     )
     with builder.loop("row", Index.opaque(limit), first_row, step=height) as row:
-        _tile(builder, matmul, body, machine, (batch, row, first_vector), height, vectors)
+        _tile(site, (batch, row, first_vector), height, vectors)
     if whole_end < matmul.rows:
         with builder.branch(f"{first_row + rows_per_part} > {whole_end}"):
             rest = matmul.rows - whole_end
-            _tile(builder, matmul, body, machine, (batch, Index.of(whole_end), first_vector), rest, vectors)
+            _tile(site, (batch, Index.of(whole_end), first_vector), rest, vectors)
 
 
-def _pack_panel(
-    builder: Builder, matmul: MatMul, body: Body, machine: Machine, corner: tuple[Index, Index, Index], vectors: int
-) -> None:
+def _pack_panel(site: _Site, corner: tuple[Index, Index, Index], vectors: int) -> None:
     """Copy the panel's columns of the right side into scratch memory as [k][vectors][lanes], zero past the last.
 
     Where a column lies in one piece, squares of lanes x lanes elements are transposed in registers.
     """
+    builder, matmul, body, machine = site
     batch, _, first_vector = corner
     assert matmul.right is not None
     lanes, width, depth = machine.lanes, vectors * machine.lanes, matmul.depth
@@ -194,9 +200,7 @@ def _pack_panel(
     if lanes > 1 and depth >= lanes and address.coefficient(step) == 1:
         start = depth // lanes * lanes
         with builder.loop("j", vectors) as j, builder.loop("k", start, step=lanes) as k:
-            _pack_square(
-                builder, matmul, body, machine, (batch, k, (first_vector + j) * lanes), k * width + j * lanes, width
-            )
+            _pack_square(site, (batch, k, (first_vector + j) * lanes), k * width + j * lanes, width)
     with builder.loop("k", depth, start) as k, builder.loop("n", width) as n:
         column = first_vector * lanes + n
         builder.assign(f"packed[{k * width + n}]", _right_element(matmul, body, batch, k, column, width))
@@ -209,14 +213,12 @@ def _right_element(matmul: MatMul, body: Body, batch: Index, k: Index, column: I
 
 
 def _pack_square(
-    builder: Builder,
-    matmul: MatMul,
-    body: Body,
-    machine: Machine,
+    site: _Site,
     at: tuple[Index, Index, Index],
     target: Index,
     width: int,
 ) -> None:
+    builder, matmul, body, machine = site
     batch, k, column = at
     assert matmul.right is not None
     square = builder.declare("rb_v", "square", (machine.lanes,))
@@ -231,14 +233,12 @@ def _pack_square(
 
 
 def _tile(
-    builder: Builder,
-    matmul: MatMul,
-    body: Body,
-    machine: Machine,
+    site: _Site,
     corner: tuple[Index, Index, Index],
     height: int,
     vectors: int,
 ) -> None:
+    builder, matmul, body, machine = site
     batch, row, first_vector = corner
     acc = builder.declare("rb_v", "acc", (height, vectors))
     with builder.loop("i", height, unroll=True) as i, builder.loop("j", vectors, unroll=True) as j:
@@ -261,7 +261,7 @@ def _tile(
             value = builder.let("float", "a", f"*({left.at(i)})")
             with builder.loop("j", vectors, unroll=True) as j:
                 builder.assign(f"{acc}[{i}][{j}]", f"{value} * {weights}[{j}]", "+=")
-    _finish(builder, matmul, body, machine, corner, height, vectors, acc)
+    _finish(site, corner, height, vectors, acc)
 
 
 class _Offsets:
@@ -291,16 +291,14 @@ def _right_address(
 
 
 def _finish(
-    builder: Builder,
-    matmul: MatMul,
-    body: Body,
-    machine: Machine,
+    site: _Site,
     corner: tuple[Index, Index, Index],
     height: int,
     vectors: int,
     acc: str,
 ) -> None:
     """Store the tile through the epilogue; the last vector of a ragged row lane by lane."""
+    builder, matmul, body, machine = site
     batch, row, first_vector = corner
     lanes = machine.lanes
     unroll = not is_heavy(body)
@@ -321,14 +319,13 @@ def _finish(
             with builder.branch(f"{start + (lanes - 1)} < {matmul.columns}") as branch:
                 store(builder, body, index, value, lanes, lane)
             with builder.block(branch.otherwise):
-                _finish_lanes(builder, matmul, body, machine, (batch, row + i, start), value)
+                _finish_lanes(site, (batch, row + i, start), value)
         else:
-            _finish_lanes(builder, matmul, body, machine, (batch, row + i, (first_vector + j) * lanes), value)
+            _finish_lanes(site, (batch, row + i, (first_vector + j) * lanes), value)
 
 
-def _finish_lanes(
-    builder: Builder, matmul: MatMul, body: Body, machine: Machine, at: tuple[Index, Index, Index], value: str
-) -> None:
+def _finish_lanes(site: _Site, at: tuple[Index, Index, Index], value: str) -> None:
+    builder, matmul, body, machine = site
     batch, row, start = at
     spilled = builder.declare("float", "tail", (machine.lanes,))
     builder.evaluate(f"rb_store({spilled}, {value})")
