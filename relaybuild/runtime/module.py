@@ -46,15 +46,22 @@ class Module(NativeModel):
 
     def run(self, inputs: Mapping[str, object]) -> dict[str, Array]:
         """Runs the model on inputs by name; the outputs by name, in fresh arrays."""
+        try:
+            values = [inputs[name] for name in self.input_names]
+        except KeyError:
+            raise self._wrong_names(inputs) from None
+        if len(values) != len(inputs):
+            raise self._wrong_names(inputs)
+        return dict(zip(self.output_names, self.run_list(values)))
+
+    def _wrong_names(self, inputs: Mapping[str, object]) -> UserError:
         unknown = sorted(inputs.keys() - set(self.input_names))
         missing = [name for name in self.input_names if name not in inputs]
-        if unknown or missing:
-            raise UserError(
-                f"{_list('unknown', unknown)}{' and ' if unknown and missing else ''}{_list('missing', missing)}, "
-                f"expected the inputs {_quoted(self.input_names)}",
-                where=self.path,
-            )
-        return dict(zip(self.output_names, self.run_list([inputs[name] for name in self.input_names])))
+        return UserError(
+            f"{_list('unknown', unknown)}{' and ' if unknown and missing else ''}{_list('missing', missing)}, "
+            f"expected the inputs {_quoted(self.input_names)}",
+            where=self.path,
+        )
 
     @property
     def name(self) -> str:
