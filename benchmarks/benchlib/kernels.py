@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from relaybuild.build.library import LibrarySpec, Unit, build_library
 from relaybuild.build.toolchain import KERNEL_CFLAGS, Toolchain
 from relaybuild.contrib.host.anchor import Setting
+from relaybuild.contrib.host.codegen import machine_of
 from relaybuild.contrib.host.legalize import legalize
 from relaybuild.contrib.host.lower import Step, lower_function
 from relaybuild.ir.expr import Function
 from relaybuild.lower.c_writer import print_kernel
-from relaybuild.lower.machine import Machine
 from relaybuild.lower.sources import include_dir
 from relaybuild.target import Target
 
@@ -36,12 +36,6 @@ class TimedKernel:
     reads: tuple[int, ...]
     write: int
     scratch: int
-
-
-def machine_of(target: Target) -> Machine:
-    """The machine for which the host's code generator makes its schedules; a test holds the two together."""
-    l2_bytes = (1024 if target.vector_lanes >= 16 else 512) * 1024
-    return Machine(target.vector_lanes, target.num_vector_registers, l2_bytes=l2_bytes)
 
 
 def kernel_of(function: Function, op: str, symbol: str, target: Target, *, precise: bool) -> TimedKernel:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from relaybuild.errors import InternalError, UnsupportedError
+from relaybuild.ir.scalar import UNARY
 from relaybuild.lower.index import Axis, Index
 from relaybuild.lower.loop_ir import Builder, Let
 from relaybuild.lower.scalar import COMPARISONS, ScalarBuilder, ScalarExpr, walk
@@ -47,63 +48,10 @@ _VECTOR_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _VECTOR_MASKS = {"and": "&", "or": "|", "xor": "^"}
 _VECTOR_CALLS = {name: f"rb_{name}" for name in ("max", "min", "pow", "mod", "floormod", "floordiv")}
 _VECTOR_BINARY = {**_VECTOR_INFIX, **_VECTOR_MASKS, **_VECTOR_CALLS}
-_VECTOR_UNARY = {
-    name: f"rb_{name}"
-    for name in [
-        "neg",
-        "abs",
-        "exp",
-        "log",
-        "sqrt",
-        "rsqrt",
-        "tanh",
-        "sigmoid",
-        "erf",
-        "floor",
-        "ceil",
-        "round",
-        "trunc",
-        "sign",
-        "isnan",
-        "isinf",
-        "not",
-        "sin",
-        "cos",
-        "tan",
-        "asin",
-        "acos",
-        "atan",
-        "sinh",
-        "cosh",
-        "asinh",
-        "acosh",
-        "atanh",
-    ]
-}
-_LIBM = {
-    name: name
-    for name in [
-        "exp",
-        "log",
-        "sqrt",
-        "tanh",
-        "erf",
-        "floor",
-        "ceil",
-        "trunc",
-        "sin",
-        "cos",
-        "tan",
-        "asin",
-        "acos",
-        "atan",
-        "sinh",
-        "cosh",
-        "asinh",
-        "acosh",
-        "atanh",
-    ]
-} | {"abs": "fabs", "round": "nearbyint"}
+_VECTOR_UNARY = {name: f"rb_{name}" for name in UNARY}
+_OWN_FORMS = frozenset({"neg", "not", "isnan", "isinf", "sign", "sigmoid", "rsqrt"})
+_LIBM = {name: name for name in UNARY if name not in _OWN_FORMS} | {"abs": "fabs", "round": "nearbyint"}
+"""The functions of libm; what `_OWN_FORMS` names is spelled out instead."""
 
 
 def c_type(dtype: str) -> str:

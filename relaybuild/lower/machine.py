@@ -11,7 +11,6 @@ class Machine:
 
     lanes: int
     registers: int
-    l1_bytes: int = 32 * 1024
     l2_bytes: int = 512 * 1024
     memory_bytes_per_cycle: float = 4.0
 

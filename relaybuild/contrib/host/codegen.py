@@ -10,14 +10,21 @@ from relaybuild.ir.expr import Function
 from relaybuild.ir.types import TensorType, TupleType, Type
 from relaybuild.lower.machine import Machine
 from relaybuild.partition.backend import CodegenOptions, GeneratedCode, SourceUnit
+from relaybuild.target import Target
+
+
+def machine_of(target: Target) -> Machine:
+    """What schedules are made for: the least second-level cache among processors of the target's level."""
+    l2_bytes = (1024 if target.vector_lanes >= 16 else 512) * 1024
+    return Machine(target.vector_lanes, target.num_vector_registers, l2_bytes=l2_bytes)
 
 
 def generate(function: Function, options: CodegenOptions) -> GeneratedCode:
     """The sources of a first-order function over tensors of known shape."""
     target = options.target
-    l2_bytes = (1024 if target.vector_lanes >= 16 else 512) * 1024
-    machine = Machine(target.vector_lanes, target.num_vector_registers, l2_bytes=l2_bytes)
-    lowered = lower_function(legalize(function), Setting(machine, options.precise), fusion=options.opt_level > 0)
+    lowered = lower_function(
+        legalize(function), Setting(machine_of(target), options.precise), fusion=options.opt_level > 0
+    )
     spec = ProgramSpec(
         options.name,
         options.symbol,

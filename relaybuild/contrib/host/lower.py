@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from relaybuild.contrib.host.anchor import Anchor, Buffer, Halo, Loaded, Need, Packed, Setting, Site, all_anchors
@@ -74,10 +74,10 @@ def lower_function(function: Function, setting: Setting, *, fusion: bool = True)
     return Lowered(lowering.steps, lowering.weights, lowering.arena())
 
 
-def _check_supported(values: Values, anchors: dict[str, Anchor] | object) -> None:
+def _check_supported(values: Values, anchors: Mapping[str, Anchor]) -> None:
     missing: dict[str, list[str]] = {}
     for node in values.nodes:
-        known = node.op_name in anchors  # type: ignore[operator]
+        known = node.op_name in anchors
         if not known and (isinstance(node.op, Expr) or node.op.compute is None):
             missing.setdefault(node.op_name or "call of a function", []).append(_node_name(node))
     if missing:
@@ -99,13 +99,13 @@ class _Lowering:
         self,
         function: Function,
         values: Values,
-        anchors: object,
+        anchors: Mapping[str, Anchor],
         needs: dict[int, tuple[Need, ...]],
         placement: Placement,
         setting: Setting,
     ) -> None:
         self.values = values
-        self.anchors: dict[str, Anchor] = anchors  # type: ignore[assignment]
+        self.anchors = anchors
         self.needs = needs
         self.placement = placement
         self.setting = setting
@@ -146,7 +146,7 @@ class _Lowering:
         if group.anchor is not None or len(group.nodes) != 1 or root.op_name not in ALIASES:
             return False
         wanted = self.placement.views[id(root)]
-        if wanted.storage.kind == "output":
+        if wanted.storage.kind == "output" or id(root) in self.placement.parts:
             return False
         source = self.view(arguments(root)[0])
         layout = alias_of(root, source.layout)
@@ -177,12 +177,7 @@ class _Lowering:
 
     def _copy_channels(self, part: Expr, view: View, begin: int, reason: Expr) -> None:
         source = self._converted(part, Buffer("blocked"))
-
-        def rule(scalars: ScalarBuilder, index: Sequence[IndexLike], anchor: ScalarExpr | None) -> ScalarExpr:
-            return scalars.load(0, source.layout.address(index), source.dtype)
-
-        body = Body("copy", (Operand(source.layout, source.dtype),), Operand(view.layout, view.dtype), rule)
-        kernel = copy_channels_kernel(body, begin, self.machine)
+        kernel = copy_channels_kernel(_copy_body(source, view), begin, self.machine)
         self.steps.append(Step(kernel, (source,), view, (_node_name(reason),), True, 0))
 
     def add_outputs(self) -> None:
@@ -200,13 +195,7 @@ class _Lowering:
         if value.tensor_type.num_elements == 0:
             return
         source = self.view(value)
-        (operand,) = _operands((source,))
-
-        def rule(scalars: ScalarBuilder, index: Sequence[IndexLike], anchor: ScalarExpr | None) -> ScalarExpr:
-            return scalars.load(0, source.layout.address(index), source.dtype)
-
-        body = Body("copy", (operand,), Operand(target.layout, target.dtype), rule)
-        kernel = map_kernel(body, self.machine)
+        kernel = map_kernel(_copy_body(source, target), self.machine)
         self.steps.append(Step(kernel, (source,), target, (_node_name(reason),), True, 0))
 
     def _converted(self, value: Expr, need: Buffer) -> View:
@@ -322,6 +311,15 @@ def _covers(have: Halo, want: Halo) -> bool:
 
 def _operands(reads: Sequence[View]) -> tuple[Operand, ...]:
     return tuple(Operand(view.layout, view.dtype, view.storage.kind in ("arena", "weight")) for view in reads)
+
+
+def _copy_body(source: View, target: View) -> Body:
+    """A body that stores what it reads."""
+
+    def rule(scalars: ScalarBuilder, index: Sequence[IndexLike], anchor: ScalarExpr | None) -> ScalarExpr:
+        return scalars.load(0, source.layout.address(index), source.dtype)
+
+    return Body("copy", _operands((source,)), Operand(target.layout, target.dtype), rule)
 
 
 def _without_anchor_buffers(group: Group, anchor: Call, needs: Sequence[Need]) -> Group:

@@ -58,6 +58,8 @@ class Placement:
     views: dict[int, View] = field(default_factory=dict)
     in_place: set[tuple[int, int]] = field(default_factory=set)
     """(id of the concatenation, number of the input)."""
+    parts: set[int] = field(default_factory=set)
+    """The ids of these inputs, whose own kernels must write them."""
 
 
 def itemsize(expr: Expr) -> int:
@@ -175,6 +177,7 @@ def _store(
         if sliced is not None and _may_write_in_place(part, number, group, values, roots, layouts, placement, sliced):
             placement.views[id(part)] = View(view.storage, sliced, view.dtype)
             placement.in_place.add((id(root), number))
+            placement.parts.add(id(part))
         begin += extent
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from relaybuild.errors import UnsupportedError
 from relaybuild.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
-from relaybuild.ir.types import TensorType, TupleType
+from relaybuild.ir.types import TensorType
 from relaybuild.ir.visitor import post_order
 
 
@@ -73,7 +73,3 @@ def argument_types(call: Call) -> tuple[TensorType, ...]:
 def is_scalar_constant(expr: Expr) -> bool:
     """Whether a kernel holds the value in its text: structure of one element."""
     return isinstance(expr, Constant) and expr.data.size == 1
-
-
-def is_tensor(expr: Expr) -> bool:
-    return not isinstance(expr.checked_type, TupleType)

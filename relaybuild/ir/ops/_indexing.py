@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from relaybuild.ir.scalar import Index, Scalar, ScalarAlgebra
+from relaybuild.ir.scalar import Index, ScalarAlgebra
 from relaybuild.ir.types import Dim, Extent
 
 
@@ -81,10 +81,3 @@ def clamp_index(s: ScalarAlgebra, index: Index, extent: int) -> Index:
     value = s.index_value(index, "int64")
     limited = s.binary("min", s.binary("max", value, s.const(0, "int64")), s.const(extent - 1, "int64"))
     return s.to_index(limited)
-
-
-def wrap_negative(s: ScalarAlgebra, value: Scalar, extent: int) -> Index:
-    """An integer scalar as an index, negative ones counting from the end."""
-    value = s.cast(value, "int64")
-    from_end = s.binary("add", value, s.const(extent, "int64"))
-    return s.to_index(s.select(s.binary("lt", value, s.const(0, "int64")), from_end, value))
