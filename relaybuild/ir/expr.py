@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relaybuild.errors import TypeCheckError
-from relaybuild.ir.types import FuncType, TensorType, TupleType, Type
+from relaybuild.ir.operators import Operators
+from relaybuild.ir.types import FuncType, RefType, TensorType, TupleType, Type, is_complete
 from relaybuild.ir.types import TypeVar as RelayTypeVar
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Span:
         return f"{self.source}: node '{self.name}'" if self.name else self.source
 
 
-class Expr:
+class Expr(Operators):
     """Base of all expressions: compared by identity, immutable, with a write-once type outside equality and digest."""
 
     __slots__ = ("__weakref__", "_type", "span")
@@ -87,46 +88,13 @@ class Expr:
         """The same node over other children; `self` when all are the same objects."""
         return self
 
-    def __add__(self, other: object) -> Call:
-        return _binary("add", self, other)
+    def binders(self) -> tuple[Var, ...]:
+        """The variables this node itself binds: parameters, a let's variable, those of a match's patterns in order."""
+        return ()
 
-    def __radd__(self, other: object) -> Call:
-        return _binary("add", other, self)
-
-    def __sub__(self, other: object) -> Call:
-        return _binary("subtract", self, other)
-
-    def __rsub__(self, other: object) -> Call:
-        return _binary("subtract", other, self)
-
-    def __mul__(self, other: object) -> Call:
-        return _binary("multiply", self, other)
-
-    def __rmul__(self, other: object) -> Call:
-        return _binary("multiply", other, self)
-
-    def __truediv__(self, other: object) -> Call:
-        return _binary("divide", self, other)
-
-    def __rtruediv__(self, other: object) -> Call:
-        return _binary("divide", other, self)
-
-    def __neg__(self) -> Call:
-        from relaybuild.ir.op import call_op
-
-        return call_op("negative", [self])
-
-
-def _binary(name: str, left: object, right: object) -> Call:
-    from relaybuild.ir.op import call_op
-
-    def as_expr(value: object, other: object) -> Expr:
-        if isinstance(value, Expr):
-            return value
-        dtype = other._type.dtype if isinstance(other, Expr) and isinstance(other._type, TensorType) else None
-        return const(value, dtype)
-
-    return call_op(name, [as_expr(left, right), as_expr(right, left)])
+    def with_binders(self: E, binders: Sequence[Var]) -> E:
+        """The same node binding other variables in the places of its own; `self` when all are the same objects."""
+        return self
 
 
 class Var(Expr):
@@ -139,7 +107,7 @@ class Var(Expr):
     def __init__(self, name_hint: str, type_annotation: Type | None = None, span: Span | None = None) -> None:
         _set(self, "name_hint", name_hint)
         _set(self, "type_annotation", type_annotation)
-        _set(self, "_type", type_annotation)
+        _set(self, "_type", type_annotation if is_complete(type_annotation) else None)
         _set(self, "span", span)
 
 
@@ -311,7 +279,7 @@ class Function(Expr):
         _set(self, "type_params", tuple(type_params))
         _set(self, "attrs", dict(sorted((attrs or {}).items())))
         _set(self, "span", span)
-        result = body._type or ret_type
+        result = body._type or (ret_type if is_complete(ret_type) else None)
         arg_types = [param._type for param in self.params if param._type is not None]
         complete = result is not None and len(arg_types) == len(self.params)
         _set(self, "_type", FuncType(tuple(arg_types), result, self.type_params) if complete and result else None)
@@ -321,6 +289,14 @@ class Function(Expr):
 
     def with_children(self, children: Sequence[Expr]) -> Function:
         return self if children[0] is self.body else self.with_body(children[0])
+
+    def binders(self) -> tuple[Var, ...]:
+        return self.params
+
+    def with_binders(self, binders: Sequence[Var]) -> Function:
+        if all(new is old for new, old in zip(binders, self.params)):
+            return self
+        return Function(binders, self.body, self.ret_type, self.type_params, self.attrs, self.span)
 
     def with_body(self, body: Expr) -> Function:
         """The same parameters over another body."""
@@ -355,6 +331,12 @@ class Let(Expr):
             return self
         return Let(self.var, children[0], children[1], self.span)
 
+    def binders(self) -> tuple[Var, ...]:
+        return (self.var,)
+
+    def with_binders(self, binders: Sequence[Var]) -> Let:
+        return self if binders[0] is self.var else Let(binders[0], self.value, self.body, self.span)
+
 
 class If(Expr):
     """A branch on a scalar bool."""
@@ -378,6 +360,65 @@ class If(Expr):
         if all(new is old for new, old in zip(children, self.children())):
             return self
         return If(children[0], children[1], children[2], self.span)
+
+
+class RefCreate(Expr):
+    """A new mutable cell that holds a value."""
+
+    __slots__ = ("value",)
+    value: Expr
+
+    def __init__(self, value: Expr, span: Span | None = None) -> None:
+        _set(self, "value", value)
+        _set(self, "span", span)
+        _set(self, "_type", RefType(value._type) if value._type is not None else None)
+
+    def children(self) -> tuple[Expr, ...]:
+        return (self.value,)
+
+    def with_children(self, children: Sequence[Expr]) -> RefCreate:
+        return self if children[0] is self.value else RefCreate(children[0], self.span)
+
+
+class RefRead(Expr):
+    """What a cell holds when this is computed."""
+
+    __slots__ = ("ref",)
+    ref: Expr
+
+    def __init__(self, ref: Expr, span: Span | None = None) -> None:
+        _set(self, "ref", ref)
+        _set(self, "span", span)
+        _set(self, "_type", ref._type.value if isinstance(ref._type, RefType) else None)
+
+    def children(self) -> tuple[Expr, ...]:
+        return (self.ref,)
+
+    def with_children(self, children: Sequence[Expr]) -> RefRead:
+        return self if children[0] is self.ref else RefRead(children[0], self.span)
+
+
+class RefWrite(Expr):
+    """Put a value into a cell; its own value is `()`."""
+
+    __slots__ = ("ref", "value")
+    ref: Expr
+    value: Expr
+
+    def __init__(self, ref: Expr, value: Expr, span: Span | None = None) -> None:
+        _set(self, "ref", ref)
+        _set(self, "value", value)
+        _set(self, "span", span)
+        fits = isinstance(ref._type, RefType) and ref._type.value == value._type
+        _set(self, "_type", TupleType(()) if fits else None)
+
+    def children(self) -> tuple[Expr, ...]:
+        return (self.ref, self.value)
+
+    def with_children(self, children: Sequence[Expr]) -> RefWrite:
+        if children[0] is self.ref and children[1] is self.value:
+            return self
+        return RefWrite(children[0], children[1], self.span)
 
 
 def var(name: str, type_or_shape: Type | Sequence[int] | None = None, dtype: str = "float32", **kwargs: Any) -> Var:

@@ -103,6 +103,10 @@ class Op:
                 raise UserError(f"'{self.name}' has no attribute '{name}'{hint}")
         return self.attrs_type(**values)
 
+    def __call__(self, *args: Expr, **attrs: object) -> Call:
+        """A call of this operator."""
+        return Call(self, args, self.make_attrs(attrs))
+
     def __repr__(self) -> str:
         return f"Op({self.name})"
 

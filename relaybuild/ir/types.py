@@ -1,7 +1,11 @@
-"""The types of Relay: tensors, tuples, functions; values compared by content, knowing nothing of expressions."""
+"""The types of Relay: tensors, tuples, functions, references, algebraic data types; knows nothing of expressions.
+
+Types are values compared by content, apart from holes, each of which is itself alone.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -124,6 +128,81 @@ class FuncType(Type):
     def __str__(self) -> str:
         params = f"[{', '.join(map(str, self.type_params))}]" if self.type_params else ""
         return f"fn{params}({', '.join(map(str, self.arg_types))}) -> {self.ret_type}"
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalTypeVar(Type):
+    """The name of an algebraic data type of a module; as a type, that type without arguments."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class TypeCall(Type):
+    """An algebraic data type applied to its arguments: `List[int32]`."""
+
+    head: GlobalTypeVar
+    args: tuple[Type, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.head}[{', '.join(map(str, self.args))}]" if self.args else self.head.name
+
+
+@dataclass(frozen=True, slots=True)
+class RefType(Type):
+    """A mutable cell that holds a value of a type."""
+
+    value: Type
+
+    def __str__(self) -> str:
+        return f"Ref[{self.value}]"
+
+
+class IncompleteType(Type):
+    """A hole that inference fills, `_` in text; equal to itself alone."""
+
+    __slots__ = ("__weakref__",)
+
+    def __str__(self) -> str:
+        return "_"
+
+
+def type_children(kind: Type) -> tuple[Type, ...]:
+    """The types a type is made of, in the order in which `type_with_children` takes them; parameters not included."""
+    if isinstance(kind, TupleType):
+        return kind.fields
+    if isinstance(kind, FuncType):
+        return (*kind.arg_types, kind.ret_type)
+    if isinstance(kind, TypeCall):
+        return kind.args
+    return (kind.value,) if isinstance(kind, RefType) else ()
+
+
+def type_with_children(kind: Type, children: Sequence[Type]) -> Type:
+    """The same type made of other types."""
+    if isinstance(kind, TupleType):
+        return TupleType(tuple(children))
+    if isinstance(kind, FuncType):
+        return FuncType(tuple(children[:-1]), children[-1], kind.type_params)
+    if isinstance(kind, TypeCall):
+        return TypeCall(kind.head, tuple(children))
+    return RefType(children[0]) if isinstance(kind, RefType) else kind
+
+
+def is_complete(kind: Type | None) -> bool:
+    """Whether a type is there and has no hole in it."""
+    if isinstance(kind, TensorType):
+        return True
+    stack = [kind]
+    while stack:
+        top = stack.pop()
+        if top is None or isinstance(top, IncompleteType):
+            return False
+        stack.extend(type_children(top))
+    return True
 
 
 def dtype_itemsize(dtype: str) -> int:

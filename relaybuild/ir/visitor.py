@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from relaybuild.ir.expr import Expr, Function, Let, Var
+from relaybuild.ir.expr import Expr, Var
 
 
 def post_order(*roots: Expr) -> Iterator[Expr]:
@@ -54,10 +54,8 @@ def free_vars(root: Expr) -> list[Var]:
     for node in post_order(root):
         if isinstance(node, Var):
             used.append(node)
-        elif isinstance(node, Function):
-            bound.update(id(param) for param in node.params)
-        elif isinstance(node, Let):
-            bound.add(id(node.var))
+        else:
+            bound.update(id(var) for var in node.binders())
     return [node for node in used if id(node) not in bound]
 
 
