@@ -18,6 +18,7 @@ from typing import Any
 
 from relaybuild.errors import TypeCheckError, UserError
 from relaybuild.ir.expr import Call, Expr, Span
+from relaybuild.ir.layout import FollowLayout, LayoutAttrs
 from relaybuild.ir.scalar import ComputeRule
 from relaybuild.ir.types import Type
 
@@ -37,6 +38,17 @@ class OpKind(Enum):
     """Carries the arithmetic; element-wise consumers can become its epilogue: convolution, matrix product, pooling."""
     OPAQUE = "opaque"
     """Cannot be fused with anything."""
+
+
+class Precision(Enum):
+    """What an operator does where arithmetic is moved to a narrower floating-point type."""
+
+    ALWAYS = "always"
+    """Gains by it: runs in the narrow type."""
+    FOLLOW = "follow"
+    """Runs in the narrow type where its arguments are in it already."""
+    NEVER = "never"
+    """Loses by it: runs in the wide type."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +71,11 @@ class Attrs:
 
 InferType = Callable[[Sequence[Type], Any], Type]
 Evaluate = Callable[[Sequence[Any], Any], Any]
+Decompose = Callable[[Call], Expr]
+"""A typed call to an expression of the same type; the call itself where there is none."""
+
+
+_FUSIBLE = (OpKind.ELEMWISE, OpKind.BROADCAST, OpKind.INJECTIVE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +86,10 @@ class Op:
     returns numpy arrays (tuples of them for tuple types). `num_inputs` counts arguments; a variadic operator takes one
     tuple. `compute` is described in `relaybuild.ir.scalar`; `reads_once` tells whether it reads each argument at most
     once for an element of the result.
+
+    For passes: `follow_layout` is how a call runs on arguments stored in another layout, `layout_attrs` which of its
+    attributes name layouts, `precision` what it does in mixed precision, `fast` the operator that approximates it, and
+    `decompose` writes a call with other operators, for a backend that has no kernel for it.
     """
 
     name: str
@@ -81,6 +102,18 @@ class Op:
     arg_names: tuple[str, ...] = field(default=())
     commutative: bool = False
     reads_once: bool = True
+    follow_layout: FollowLayout | None = None
+    layout_attrs: LayoutAttrs | None = None
+    precision: Precision | None = None
+    fast: str | None = None
+    decompose: Decompose | None = None
+
+    @property
+    def mixed_precision(self) -> Precision:
+        """`precision`; unless it is given, operators that may be fused follow, and others run in the wide type."""
+        if self.precision is not None:
+            return self.precision
+        return Precision.FOLLOW if self.kind in _FUSIBLE else Precision.NEVER
 
     def check(self, types: Sequence[Type], attrs: Attrs | None, span: Span | None) -> Type:
         """The result type of a call; errors name the call, the types found and the types wanted."""
