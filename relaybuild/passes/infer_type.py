@@ -15,6 +15,7 @@ class InferType(ModulePass):
     """Types every expression of the module; the module stays the same object unless a node had another type."""
 
     info: ClassVar[PassInfo] = PassInfo("InferType", 0)
+    counts_as_rewrite: ClassVar[bool] = False
 
     def transform_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
         return infer_types(mod)

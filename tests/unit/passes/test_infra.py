@@ -13,7 +13,7 @@ from relaybuild.errors import InternalError, UserError
 from relaybuild.ir.expr import Function
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.structural import structural_equal
-from relaybuild.passes import infra
+from relaybuild.passes import _base, _config, infra
 from relaybuild.passes.infra import (
     FunctionPass,
     ModulePass,
@@ -38,8 +38,8 @@ from relaybuild.passes.pipelines import default_pipeline
 @pytest.fixture(autouse=True)
 def _own_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Passes and keys registered by a test are gone after it."""
-    monkeypatch.setattr(infra, "_user_passes", {})
-    monkeypatch.setattr(infra, "_config_keys", dict(infra._config_keys))
+    monkeypatch.setattr(_base, "_user_passes", {})
+    monkeypatch.setattr(_config, "_keys", dict(_config._keys))
 
 
 def tracing_pass(
@@ -333,11 +333,11 @@ class TestInstruments:
 
     def test_printing(self) -> None:
         stream = io.StringIO()
-        Sequential([PrintIR(header="// here", stream=stream)])(log_function())
+        Sequential([PrintIR(header="here", stream=stream)])(log_function())
         with PassContext(instruments=[PrintAfter(["a"], stream)]):
             Sequential([tracing_pass("a", []), tracing_pass("b", [])])(log_function())
         assert stream.getvalue().count("log(%x)") == 2
-        assert stream.getvalue().startswith("// here\n#[version")
+        assert stream.getvalue().startswith("// PrintIR here\n#[version")
 
     def test_override(self) -> None:
         log: list[str] = []
