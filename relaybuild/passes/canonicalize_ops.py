@@ -14,8 +14,8 @@ from relaybuild.ir.expr import Call, Expr, Function, Tuple, TupleGetItem
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.op import call_op
 from relaybuild.ir.ops.split import split_bounds
-from relaybuild.ir.visitor import rewrite
 from relaybuild.passes._exprs import is_call, tensor_type
+from relaybuild.passes._rewrite import rewrite_under
 from relaybuild.passes.infra import FunctionPass, PassContext, PassInfo
 
 
@@ -26,7 +26,7 @@ class CanonicalizeOps(FunctionPass):
     info: ClassVar[PassInfo] = PassInfo("CanonicalizeOps", 0)
 
     def transform_function(self, func: Function, mod: IRModule, ctx: PassContext) -> Function:
-        result = rewrite(func, _canonical)
+        result = rewrite_under(ctx, func, _canonical)
         assert isinstance(result, Function)
         return result
 

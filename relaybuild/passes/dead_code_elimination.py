@@ -11,7 +11,8 @@ from typing import ClassVar
 from relaybuild.ir.expr import Expr, Function, Let, Var
 from relaybuild.ir.infer import calls_of
 from relaybuild.ir.module import IRModule
-from relaybuild.ir.visitor import post_order, rewrite
+from relaybuild.ir.visitor import post_order
+from relaybuild.passes._rewrite import rewrite_under
 from relaybuild.passes.infra import ModulePass, PassContext, PassInfo, is_left_alone
 
 
@@ -24,7 +25,7 @@ class DeadCodeElimination(ModulePass):
 
     def transform_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
         reached = _reachable(mod, [name for name in self.entry_functions if name in mod] or list(mod))
-        return mod.with_functions({name: _without_dead_lets(mod[name]) for name in mod if name in reached})
+        return mod.with_functions({name: _without_dead_lets(mod[name], ctx) for name in mod if name in reached})
 
 
 def _reachable(mod: IRModule, entries: list[str]) -> set[str]:
@@ -38,14 +39,16 @@ def _reachable(mod: IRModule, entries: list[str]) -> set[str]:
     return reached
 
 
-def _without_dead_lets(function: Function) -> Function:
+def _without_dead_lets(function: Function, ctx: PassContext) -> Function:
     if is_left_alone(function):
         return function
     lets = [node for node in post_order(function) if isinstance(node, Let)]
     if not lets:
         return function
     needed = _needed_variables(function, {id(node.var): node.value for node in lets})
-    result = rewrite(function, lambda node: node.body if isinstance(node, Let) and id(node.var) not in needed else node)
+    result = rewrite_under(
+        ctx, function, lambda node: node.body if isinstance(node, Let) and id(node.var) not in needed else node
+    )
     assert isinstance(result, Function)
     return result
 

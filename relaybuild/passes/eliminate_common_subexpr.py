@@ -15,6 +15,7 @@ from relaybuild.ir.expr import Call, Constant, Expr, Function, GlobalVar, Tuple,
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.scopes import ScopeTree, scope_tree
 from relaybuild.ir.structural import attr_value, constant_digest
+from relaybuild.passes._rewrite import allowed
 from relaybuild.passes.infra import FunctionPass, PassContext, PassInfo
 
 
@@ -35,7 +36,7 @@ class EliminateCommonSubexpr(FunctionPass):
             if key is None:
                 done[id(node)] = rebuilt
             else:
-                done[id(node)] = first.setdefault((_home(node, tree), key), rebuilt)
+                done[id(node)] = allowed(ctx, rebuilt, first.setdefault((_home(node, tree), key), rebuilt))
         result = done[id(func)]
         assert isinstance(result, Function)
         return result

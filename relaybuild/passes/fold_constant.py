@@ -19,6 +19,7 @@ from relaybuild.ir.module import IRModule
 from relaybuild.ir.types import TensorType, TupleType, Type
 from relaybuild.ir.visitor import post_order
 from relaybuild.passes._exprs import is_call, tensor_type
+from relaybuild.passes._rewrite import allowed
 from relaybuild.passes.infra import FunctionPass, PassContext, PassInfo
 
 _SMALL = 64
@@ -43,7 +44,8 @@ class FoldConstant(FunctionPass):
                 done[id(node)] = bound if isinstance(bound, Constant) else node
             else:
                 children = [done[id(child)] for child in node.children()]
-                done[id(node)] = self._folded(node.with_children(children))
+                rebuilt = node.with_children(children)
+                done[id(node)] = allowed(ctx, rebuilt, self._folded(rebuilt))
         result = done[id(func)]
         assert isinstance(result, Function)
         return result

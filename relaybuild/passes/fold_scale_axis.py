@@ -19,6 +19,7 @@ from relaybuild.ir.module import IRModule
 from relaybuild.ir.op import call_op
 from relaybuild.ir.visitor import post_order, use_counts
 from relaybuild.passes._exprs import ConstantExprs, is_call, tensor_type
+from relaybuild.passes._rewrite import allowed
 from relaybuild.passes.infra import PRECISE, FunctionPass, PassContext, PassInfo, Sequential
 
 
@@ -95,7 +96,7 @@ class BackwardFoldScaleAxis(FunctionPass):
         done: dict[int, Expr] = {}
         for node in post_order(func):
             rebuilt = node.with_children([done[id(child)] for child in node.children()])
-            result = folding.fold(rebuilt) if is_call(rebuilt, "multiply") else rebuilt
+            result = allowed(ctx, rebuilt, folding.fold(rebuilt)) if is_call(rebuilt, "multiply") else rebuilt
             folding.uses[id(result)] = folding.uses[id(node)]
             done[id(node)] = result
         result = done[id(func)]

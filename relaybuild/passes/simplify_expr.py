@@ -22,8 +22,8 @@ from relaybuild.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetIt
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.op import call_op
 from relaybuild.ir.types import TensorType
-from relaybuild.ir.visitor import rewrite
 from relaybuild.passes._exprs import ConstantExprs, is_call, tensor_type
+from relaybuild.passes._rewrite import rewrite_under
 from relaybuild.passes.infra import PRECISE, FunctionPass, PassContext, PassInfo
 
 
@@ -47,7 +47,7 @@ class SimplifyExpr(FunctionPass):
 
     def transform_function(self, func: Function, mod: IRModule, ctx: PassContext) -> Function:
         facts = _Facts(ConstantExprs(), bool(ctx.get_config(PRECISE.name)))
-        result = rewrite(func, lambda node: _simplified(node, facts))
+        result = rewrite_under(ctx, func, lambda node: _simplified(node, facts))
         assert isinstance(result, Function)
         return result
 

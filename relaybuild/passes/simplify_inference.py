@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 from relaybuild.ir.expr import Call, Expr, Function, Tuple, TupleGetItem, const
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.op import call_op
-from relaybuild.ir.visitor import rewrite
 from relaybuild.passes._exprs import is_call, tensor_type
+from relaybuild.passes._rewrite import rewrite_under
 from relaybuild.passes.infra import FunctionPass, PassContext, PassInfo
 
 
@@ -27,7 +27,7 @@ class SimplifyInference(FunctionPass):
     info: ClassVar[PassInfo] = PassInfo("SimplifyInference", 0)
 
     def transform_function(self, func: Function, mod: IRModule, ctx: PassContext) -> Function:
-        result = rewrite(func, _simplified)
+        result = rewrite_under(ctx, func, _simplified)
         assert isinstance(result, Function)
         return result
 

@@ -315,7 +315,9 @@ class TestInstruments:
         timing = PassTimingInstrument(clock=lambda: float(next(ticks)))
         with PassContext(instruments=[timing]):
             Sequential([tracing_pass("a", []), tracing_pass("b", [], changes=True)], name="all")(IRModule())
-        assert timing.render() == ("   5000.00 ms  all\n   1000.00 ms    a (unchanged)\n   1000.00 ms    b\n")
+        assert timing.render() == (
+            "   5000.00 ms 100%  all\n   1000.00 ms  20%    a (unchanged)\n   1000.00 ms  20%    b\n"
+        )
 
     def test_timing_survives_a_pass_that_fails(self) -> None:
         timing = PassTimingInstrument(clock=lambda: 0.0)
