@@ -1,4 +1,4 @@
-"""Pooling over the two spatial axes of NCHW data: `nn.max_pool2d`, `nn.avg_pool2d`."""
+"""Pooling over the two spatial axes of images: `nn.max_pool2d`, `nn.avg_pool2d`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from relaybuild.ir.op import Attrs, Op, OpKind
+from relaybuild.ir.expr import Call, Expr
+from relaybuild.ir.layout import LayoutAttrs, store, unstore
+from relaybuild.ir.op import Attrs, Op, OpKind, Precision
+from relaybuild.ir.ops._layouts import as_plain_call, expect_layout, follow_images, logical_shape, stored_type
 from relaybuild.ir.ops._shapes import (
     FLOAT,
     NUMERIC,
@@ -18,25 +21,28 @@ from relaybuild.ir.ops._shapes import (
     expect_dtype,
     expect_length,
     expect_positive,
-    expect_rank,
     expect_tensor,
     is_float,
     number,
     window_extent,
 )
 from relaybuild.ir.ops._windows import overhang, pad_spatial, taps
-from relaybuild.ir.types import TensorType, Type
+from relaybuild.ir.types import Type
 
 
 @dataclass(frozen=True)
 class MaxPool2DAttrs(Attrs):
-    """`padding`: top, left, bottom, right; it never wins. `ceil_mode` keeps a last, incomplete window."""
+    """`padding`: top, left, bottom, right; it never wins. `ceil_mode` keeps a last, incomplete window.
+
+    `layout`: any order of NCHW, with channels split into blocks or not.
+    """
 
     pool_size: tuple[int, ...]
     strides: tuple[int, ...] = (1, 1)
     padding: tuple[int, ...] = (0, 0, 0, 0)
     dilation: tuple[int, ...] = (1, 1)
     ceil_mode: bool = False
+    layout: str = "NCHW"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pool_size", as_pair(self.pool_size))
@@ -64,14 +70,15 @@ def infer_avg_type(types: Sequence[Type], attrs: AvgPool2DAttrs) -> Type:
 
 def _infer(types: Sequence[Type], attrs: MaxPool2DAttrs, dtypes: frozenset[str]) -> Type:
     data = expect_tensor(types[0], "data")
-    expect_rank(data, 4, "data")
+    layout = expect_layout(attrs.layout, "NCHW")
+    shape = logical_shape(data, layout, "data")
     expect_dtype(data, dtypes, "data")
     for name in ("pool_size", "strides", "dilation"):
         expect_length(name, getattr(attrs, name), 2)
         expect_positive(name, getattr(attrs, name))
     expect_length("padding", attrs.padding, 4)
-    spatial = [number(data.shape[axis], f"data's extent {'NCHW'[axis]}") for axis in (2, 3)]
-    return TensorType((*data.shape[:2], *output_extents(spatial, attrs)), data.dtype)
+    spatial = [number(shape[axis], f"data's extent {'NCHW'[axis]}") for axis in (2, 3)]
+    return stored_type((*shape[:2], *output_extents(spatial, attrs)), layout, data.dtype)
 
 
 def output_extents(spatial: Sequence[int], attrs: MaxPool2DAttrs) -> list[int]:
@@ -91,27 +98,35 @@ def output_extents(spatial: Sequence[int], attrs: MaxPool2DAttrs) -> list[int]:
 
 def evaluate_max(values: Sequence[Array], attrs: MaxPool2DAttrs) -> Array:
     """The maximum of each window."""
-    data = values[0]
+    layout = expect_layout(attrs.layout, "NCHW")
+    data = unstore(values[0], layout)
     lowest = -np.inf if is_float(data.dtype) else int(np.iinfo(data.dtype).min)
     padded, places = _padded(data, attrs, lowest)
     result = np.full((*data.shape[:2], *places), lowest, data.dtype)
     for _, _, region in taps(attrs.pool_size, places, attrs.strides, attrs.dilation):
         np.maximum(result, padded[region], out=result)
-    return result
+    return np.ascontiguousarray(store(result, layout))
 
 
 def evaluate_avg(values: Sequence[Array], attrs: AvgPool2DAttrs) -> Array:
     """The mean of each window."""
-    data = values[0].astype(accumulator(values[0].dtype), copy=False)
-    counted = _counted(data.shape[2:], attrs)
+    layout = expect_layout(attrs.layout, "NCHW")
+    data = unstore(values[0], layout).astype(accumulator(values[0].dtype), copy=False)
     padded, places = _padded(data, attrs, 0)
     total = np.zeros((*data.shape[:2], *places), data.dtype)
-    count = np.zeros(places, counted.dtype)
     for _, _, region in taps(attrs.pool_size, places, attrs.strides, attrs.dilation):
         total += padded[region]
-        count += counted[region]
     with np.errstate(invalid="ignore"):
-        return np.asarray(total / count).astype(values[0].dtype, copy=False)
+        return np.asarray(total / divisors(data.shape[2:], attrs)).astype(values[0].dtype, copy=False)
+
+
+def divisors(spatial: Sequence[int], attrs: AvgPool2DAttrs) -> Array:
+    """How many elements each window averages: (output rows, output columns) in float32."""
+    counted, places = _counted(spatial, attrs), output_extents(spatial, attrs)
+    count = np.zeros(places, counted.dtype)
+    for _, _, region in taps(attrs.pool_size, places, attrs.strides, attrs.dilation):
+        count += counted[region]
+    return count
 
 
 def _counted(spatial: Sequence[int], attrs: AvgPool2DAttrs) -> Array:
@@ -129,7 +144,27 @@ def _padded(data: Array, attrs: MaxPool2DAttrs, value: float | int) -> tuple[Arr
     return pad_spatial(data, attrs.padding, value, beyond), places
 
 
-OPS = (
-    Op("nn.max_pool2d", 1, infer_max_type, evaluate_max, OpKind.ANCHOR, MaxPool2DAttrs, arg_names=("data",)),
-    Op("nn.avg_pool2d", 1, infer_avg_type, evaluate_avg, OpKind.ANCHOR, AvgPool2DAttrs, arg_names=("data",)),
+def decompose(call: Call) -> Expr:
+    """The pooling of NCHW data, between changes of layout."""
+    return as_plain_call(call, ("NCHW",))
+
+
+OPS = tuple(
+    Op(
+        name,
+        1,
+        infer_type,
+        evaluate,
+        OpKind.ANCHOR,
+        attrs_type,
+        arg_names=("data",),
+        follow_layout=follow_images,
+        layout_attrs=LayoutAttrs(("layout",)),
+        precision=Precision.FOLLOW,
+        decompose=decompose,
+    )
+    for name, infer_type, evaluate, attrs_type in (
+        ("nn.max_pool2d", infer_max_type, evaluate_max, MaxPool2DAttrs),
+        ("nn.avg_pool2d", infer_avg_type, evaluate_avg, AvgPool2DAttrs),
+    )
 )
