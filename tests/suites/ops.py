@@ -287,6 +287,11 @@ def conv2d(name: str, r: Random) -> Iterator[Sample]:
             "strides": (2, 1),
         },
     )
+    blocked = {"data_layout": "NCHW4c", "kernel_layout": "OIHW4i2o", "padding": 1}
+    yield [r.real(1, 2, 5, 6, 4), r.real(4, 2, 3, 3, 4, 2)], blocked
+    yield [r.real(1, 2, 5, 6, 4), r.real(3, 2, 3, 3, 4, 2)], {**blocked, "out_layout": "NHWC"}
+    depthwise = {"data_layout": "NCHW4c", "kernel_layout": "OIHW1i4o", "padding": 1, "groups": 8}
+    yield [r.real(1, 2, 5, 6, 4), r.real(2, 1, 3, 3, 1, 4)], depthwise
 
 
 @samples("nn.conv2d_transpose")
@@ -377,12 +382,16 @@ def pool2d(name: str, r: Random) -> Iterator[Sample]:
             [r.real(1, 2, 8, 8)],
             {"pool_size": 3, "strides": 2, "padding": (1, 0, 1, 0), "ceil_mode": True, **counted},
         )
+    yield [r.real(1, 7, 8, 3)], {"pool_size": 3, "strides": 2, "padding": 1, "layout": "NHWC"}
+    yield [r.real(1, 2, 7, 5, 4)], {"pool_size": (2, 3), "padding": (0, 1), "layout": "NCHW4c"}
 
 
 @samples("nn.global_avg_pool2d", "nn.global_max_pool2d")
 def global_pool2d(name: str, r: Random) -> Iterator[Sample]:
     yield [r.real(2, 3, 5, 7)], {}
     yield [r.real(1, 17, 1, 1)], {}
+    yield [r.real(2, 5, 7, 3)], {"layout": "NHWC"}
+    yield [r.real(1, 3, 5, 2, 8)], {"layout": "NCHW8c"}
 
 
 @samples("nn.adaptive_avg_pool2d")
@@ -607,6 +616,20 @@ def space_to_depth(name: str, r: Random) -> Iterator[Sample]:
     yield [r.real(1, 2, 3, 6)], {"block_size": 3}
 
 
+@samples("layout_transform")
+def layout_transform(name: str, r: Random) -> Iterator[Sample]:
+    yield [r.real(2, 8, 3, 5)], {"src_layout": "NCHW", "dst_layout": "NCHW4c"}
+    yield [r.real(2, 2, 3, 5, 4)], {"src_layout": "NCHW4c", "dst_layout": "NCHW"}
+    yield [r.real(2, 2, 3, 5, 4)], {"src_layout": "NCHW4c", "dst_layout": "NCHW2c"}
+    yield [r.real(2, 2, 3, 5, 4)], {"src_layout": "NCHW4c", "dst_layout": "NHWC"}
+    yield [r.real(2, 3, 5, 8)], {"src_layout": "NHWC", "dst_layout": "NCHW8c"}
+    yield [r.real(12, 8, 3, 2)], {"src_layout": "OIHW", "dst_layout": "OIHW2i4o2i"}
+    yield [r.real(3, 2, 3, 2, 2, 4, 2)], {"src_layout": "OIHW2i4o2i", "dst_layout": "HWIO"}
+    yield [r.real(6, 4)], {"src_layout": "NC", "dst_layout": "NC3n"}
+    yield [r.real(3, 1, 5)], {"src_layout": "ABC", "dst_layout": "ABC1b"}
+    yield [r.real(3)], {"src_layout": "A", "dst_layout": "A"}
+
+
 @samples("one_hot")
 def one_hot(name: str, r: Random) -> Iterator[Sample]:
     yield [r.between(0, 4, 3, dtype="int64")], {"depth": 5}
@@ -668,6 +691,7 @@ def resize2d(name: str, r: Random) -> Iterator[Sample]:
     yield [r.real(1, 2, 5, 7)], {"method": "linear", "size": (6, 16), "scales": (1.3, 2.3)}
     yield [r.real(1, 2, 5, 7)], {"method": "nearest_neighbor", "size": (6, 16), "scales": (1.3, 2.3)}
     yield [r.real(1, 4, 6, 3)], {"method": "linear", "size": (8, 3), "layout": "NHWC"}
+    yield [r.real(1, 2, 6, 3, 4)], {"method": "linear", "size": (8, 3), "layout": "NCHW4c"}
     yield [r.between(0, 255, 1, 1, 4, 4, dtype="uint8")], {"method": "nearest_neighbor", "size": 8}
     yield [r.real(1, 1, 3, 3, dtype="float64")], {"method": "linear", "size": 7}
     yield [r.real(1, 2, 5, 7)], {"size": (5, 14)}

@@ -18,8 +18,15 @@ Rule = Callable[[Call], Expr]
 
 
 def legalize(function: Function) -> Function:
-    """The function with every rule applied, its own results included."""
-    return function.with_body(rewrite(function.body, _apply))
+    """The function with every rule applied, its own results included, and operators' own decompositions before."""
+    return function.with_body(rewrite(rewrite(function.body, _decomposed), _apply))
+
+
+def _decomposed(node: Expr) -> Expr:
+    """What the operator itself says it is in terms of others."""
+    if not isinstance(node, Call) or isinstance(node.op, Expr) or node.op.decompose is None:
+        return node
+    return node.op.decompose(node)
 
 
 def _apply(node: Expr) -> Expr:

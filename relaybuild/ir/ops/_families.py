@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from relaybuild.ir.op import Attrs, Op, OpKind
+from relaybuild.ir.layout import broadcast_layout, keep_layout
+from relaybuild.ir.op import Attrs, Op, OpKind, Precision
 from relaybuild.ir.ops._shapes import (
     FLOAT,
     NUMERIC,
@@ -23,7 +24,13 @@ from relaybuild.ir.types import TensorType, Type
 
 
 def elemwise_op(
-    name: str, scalar: str, function: Callable[[Array], Any], dtypes: frozenset[str] = FLOAT, result: str | None = None
+    name: str,
+    scalar: str,
+    function: Callable[[Array], Any],
+    dtypes: frozenset[str] = FLOAT,
+    result: str | None = None,
+    precision: Precision | None = None,
+    fast: str | None = None,
 ) -> Op:
     """An operator of one argument: `scalar` in the algebra, `function` in numpy; `result` is its dtype if another."""
 
@@ -39,7 +46,18 @@ def elemwise_op(
     def compute(s: ScalarAlgebra, args: Sequence[Accessor], index: Sequence[Index], call: ComputeCall) -> Scalar:
         return s.unary(scalar, args[0](index))
 
-    return Op(name, 1, infer_type, evaluate, OpKind.ELEMWISE, compute=compute, arg_names=("data",))
+    return Op(
+        name,
+        1,
+        infer_type,
+        evaluate,
+        OpKind.ELEMWISE,
+        compute=compute,
+        arg_names=("data",),
+        follow_layout=keep_layout,
+        precision=precision,
+        fast=fast,
+    )
 
 
 def broadcast_op(
@@ -49,6 +67,7 @@ def broadcast_op(
     dtypes: frozenset[str] = NUMERIC,
     result: str | None = None,
     commutative: bool = False,
+    precision: Precision | None = None,
 ) -> Op:
     """An operator of two broadcast arguments of one dtype, which the result has unless `result` says otherwise."""
 
@@ -75,4 +94,6 @@ def broadcast_op(
         compute=compute,
         arg_names=("lhs", "rhs"),
         commutative=commutative,
+        follow_layout=broadcast_layout,
+        precision=precision,
     )

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from relaybuild.ir.layout import keep_layout
 from relaybuild.ir.op import Attrs, Op, OpKind
+from relaybuild.ir.ops._layouts import follow_vector
 from relaybuild.ir.ops._shapes import (
     FLOAT,
     NUMERIC,
@@ -103,8 +105,27 @@ def _below_zero(s: ScalarAlgebra, x: Scalar, slope: Scalar, dtype: str) -> Scala
 
 
 OPS = (
-    Op("nn.relu", 1, infer_relu_type, evaluate_relu, OpKind.ELEMWISE, compute=compute_relu, arg_names=("data",)),
-    Op("nn.leaky_relu", 1, infer_leaky_type, evaluate_leaky, OpKind.ELEMWISE, LeakyReluAttrs, compute_leaky, ("data",)),
+    Op(
+        "nn.relu",
+        1,
+        infer_relu_type,
+        evaluate_relu,
+        OpKind.ELEMWISE,
+        compute=compute_relu,
+        arg_names=("data",),
+        follow_layout=keep_layout,
+    ),
+    Op(
+        "nn.leaky_relu",
+        1,
+        infer_leaky_type,
+        evaluate_leaky,
+        OpKind.ELEMWISE,
+        LeakyReluAttrs,
+        compute_leaky,
+        ("data",),
+        follow_layout=keep_layout,
+    ),
     Op(
         "nn.prelu",
         2,
@@ -114,5 +135,6 @@ OPS = (
         PReluAttrs,
         compute_prelu,
         ("data", "alpha"),
+        follow_layout=follow_vector,
     ),
 )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from relaybuild.ir.layout import LayoutCall, LayoutChoice
 from relaybuild.ir.op import Attrs, Op, OpKind, TypeMismatch
 from relaybuild.ir.ops._shapes import NUMERIC, Array, expect_dtype, expect_tensor, normalize_axis
 from relaybuild.ir.types import TensorType, Type
@@ -33,6 +34,16 @@ def infer_type(types: Sequence[Type], attrs: ArgReduceAttrs) -> Type:
     return TensorType(tuple(e for axis, e in enumerate(shape) if attrs.keepdims or axis not in axes), "int64")
 
 
+def follow_layout(call: LayoutCall) -> LayoutChoice | None:
+    """The search runs along the stored axis, which must not be split."""
+    layout, attrs = call.layouts[0], call.attrs
+    if attrs.axis is None or layout.is_split(attrs.axis % layout.rank):
+        return None
+    axis = attrs.axis % layout.rank
+    result = layout if attrs.keepdims else layout.without((axis,))
+    return LayoutChoice((layout,), (result,), replace(attrs, axis=layout.outer(axis)))
+
+
 def arg_reduce_op(name: str, function: Callable[..., Any]) -> Op:
     """An operator that finds positions by a function of an array and an axis."""
 
@@ -46,7 +57,9 @@ def arg_reduce_op(name: str, function: Callable[..., Any]) -> Op:
         result = np.asarray(found).astype(np.int64, copy=False)
         return result.reshape((1,) * values[0].ndim) if flat and attrs.keepdims else result
 
-    return Op(name, 1, infer_type, evaluate, OpKind.REDUCE, ArgReduceAttrs, arg_names=("data",))
+    return Op(
+        name, 1, infer_type, evaluate, OpKind.REDUCE, ArgReduceAttrs, arg_names=("data",), follow_layout=follow_layout
+    )
 
 
 OPS = (arg_reduce_op("argmax", np.argmax), arg_reduce_op("argmin", np.argmin))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from relaybuild.ir.op import Precision
 from relaybuild.ir.ops._families import broadcast_op
 from relaybuild.ir.ops._shapes import Array, is_float
 
@@ -34,7 +35,7 @@ OPS = (
     broadcast_op("subtract", "sub", np.subtract),
     broadcast_op("multiply", "mul", np.multiply, commutative=True),
     broadcast_op("divide", "div", _divide),
-    broadcast_op("power", "pow", _power),
+    broadcast_op("power", "pow", _power, precision=Precision.NEVER),
     broadcast_op("maximum", "max", np.maximum, commutative=True),
     broadcast_op("minimum", "min", np.minimum, commutative=True),
     broadcast_op("mod", "mod", np.fmod),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from relaybuild.ir.op import Attrs, Op, OpKind
+from relaybuild.ir.ops._layouts import follow_vector
 from relaybuild.ir.ops._shapes import (
     FLOAT,
     Array,
@@ -69,4 +70,5 @@ OP = Op(
     OpKind.OPAQUE,
     BatchNormAttrs,
     arg_names=("data", "gamma", "beta", "moving_mean", "moving_var"),
+    follow_layout=follow_vector,
 )

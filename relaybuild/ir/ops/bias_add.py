@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from relaybuild.ir.op import Attrs, Op, OpKind
+from relaybuild.ir.ops._layouts import follow_vector
 from relaybuild.ir.ops._shapes import (
     NUMERIC,
     Array,
@@ -52,4 +53,14 @@ def compute(s: ScalarAlgebra, args: Sequence[Accessor], index: Sequence[Index], 
     return s.binary("add", args[0](index), args[1]([index[call.attrs.axis]]))
 
 
-OP = Op("nn.bias_add", 2, infer_type, evaluate, OpKind.BROADCAST, BiasAddAttrs, compute, ("data", "bias"))
+OP = Op(
+    "nn.bias_add",
+    2,
+    infer_type,
+    evaluate,
+    OpKind.BROADCAST,
+    BiasAddAttrs,
+    compute,
+    ("data", "bias"),
+    follow_layout=follow_vector,
+)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from relaybuild.ir.layout import keep_layout
 from relaybuild.ir.op import Attrs, Op, OpKind, TypeMismatch
 from relaybuild.ir.ops._shapes import Array, expect_tensor
 from relaybuild.ir.scalar import Accessor, ComputeCall, Index, Scalar, ScalarAlgebra
@@ -38,4 +39,4 @@ def compute(s: ScalarAlgebra, args: Sequence[Accessor], index: Sequence[Index], 
     return s.cast(args[0](index), call.attrs.dtype)
 
 
-OP = Op("cast", 1, infer_type, evaluate, OpKind.ELEMWISE, CastAttrs, compute, ("data",))
+OP = Op("cast", 1, infer_type, evaluate, OpKind.ELEMWISE, CastAttrs, compute, ("data",), follow_layout=keep_layout)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from relaybuild.ir.layout import keep_layout
 from relaybuild.ir.op import Attrs, Op, OpKind
 from relaybuild.ir.ops._shapes import NUMERIC, Array, expect_dtype, expect_tensor
 from relaybuild.ir.scalar import Accessor, ComputeCall, Index, Scalar, ScalarAlgebra
@@ -58,4 +59,4 @@ def _limit(value: float, dtype: str) -> float | int:
     return int(min(max(value, info.min), info.max))
 
 
-OP = Op("clip", 1, infer_type, evaluate, OpKind.ELEMWISE, ClipAttrs, compute, ("data",))
+OP = Op("clip", 1, infer_type, evaluate, OpKind.ELEMWISE, ClipAttrs, compute, ("data",), follow_layout=keep_layout)

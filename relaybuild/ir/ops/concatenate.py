@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from relaybuild.ir.layout import LayoutCall, LayoutChoice
 from relaybuild.ir.op import Attrs, Op, OpKind, TypeMismatch
 from relaybuild.ir.ops._shapes import (
     Array,
@@ -106,6 +107,15 @@ def _chain(s: ScalarAlgebra, pieces: Sequence[tuple[Scalar, int, int]], position
     return result
 
 
+def follow_concatenation(call: LayoutCall) -> LayoutChoice | None:
+    """All fields in the layout of one of them, joined along what its blocks leave of the axis, if they divide all."""
+    layout = next(layout for layout in call.layouts if not layout.is_plain)
+    axis = call.attrs.axis % layout.rank
+    if not all(layout.fits(kind.shape) for kind in call.types):
+        return None
+    return LayoutChoice((layout,) * len(call.types), (layout,), JoinAttrs(layout.outer(axis)))
+
+
 OPS = (
     Op(
         "concatenate",
@@ -116,6 +126,7 @@ OPS = (
         JoinAttrs,
         compute_concatenate,
         ("data",),
+        follow_layout=follow_concatenation,
     ),
     Op("stack", 1, infer_stack_type, evaluate_stack, OpKind.INJECTIVE, JoinAttrs, compute_stack, ("data",)),
 )

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from relaybuild.ir.op import Attrs, Op, OpKind, TypeMismatch
+from relaybuild.ir.expr import Call, Expr
+from relaybuild.ir.layout import Layout, LayoutAttrs, store, unstore
+from relaybuild.ir.op import Attrs, Op, OpKind, Precision, TypeMismatch
+from relaybuild.ir.ops._layouts import as_plain_call, expect_layout, logical_shape, stored_type
 from relaybuild.ir.ops._shapes import (
     NUMERIC,
     Array,
@@ -17,19 +20,19 @@ from relaybuild.ir.ops._shapes import (
     expect_dtype,
     expect_length,
     expect_positive,
-    expect_rank,
     expect_same_dtype,
     expect_tensors,
     number,
     window_extent,
 )
 from relaybuild.ir.ops._windows import pad_spatial, taps
-from relaybuild.ir.types import DTYPES, Extent, TensorType, Type
+from relaybuild.ir.types import DTYPES, Extent, Type
 
 
 @dataclass(frozen=True)
 class Conv2DAttrs(Attrs):
-    """`padding`: top, left, bottom, right. Layouts name the axes: any order of NCHW and OIHW (I is channels per group).
+    """`padding`: top, left, bottom, right. Layouts name the axes: any order of NCHW and OIHW (I is channels per group),
+    with channels split into blocks or not; `out_layout` is the result's, "" for the data's.
 
     `out_dtype`: what is accumulated and returned, "" for the data's.
     """
@@ -40,6 +43,7 @@ class Conv2DAttrs(Attrs):
     groups: int = 1
     data_layout: str = "NCHW"
     kernel_layout: str = "OIHW"
+    out_layout: str = ""
     out_dtype: str = ""
 
     def __post_init__(self) -> None:
@@ -52,12 +56,10 @@ def infer_type(types: Sequence[Type], attrs: Conv2DAttrs) -> Type:
     """(N, O, output rows, output columns) in the data's layout; the batch may be symbolic."""
     data, weight = expect_tensors(types)
     _check_attrs(attrs)
-    expect_rank(data, 4, "data")
-    expect_rank(weight, 4, "weight")
+    batch, in_channels, *spatial = logical_shape(data, expect_layout(attrs.data_layout, "NCHW"), "data")
+    weight_shape = logical_shape(weight, expect_layout(attrs.kernel_layout, "OIHW"), "weight")
     expect_dtype(data, NUMERIC, "data")
     expect_same_dtype((data, weight))
-    batch, in_channels, *spatial = (data.shape[axis] for axis in layout_axes(attrs.data_layout, "NCHW"))
-    weight_shape = [weight.shape[axis] for axis in layout_axes(attrs.kernel_layout, "OIHW")]
     out_channels, group_channels, *window = (number(extent, "an extent of weight") for extent in weight_shape)
     expect_groups(number(in_channels, "data's channels"), group_channels, out_channels, attrs.groups)
     places = [
@@ -71,8 +73,7 @@ def infer_type(types: Sequence[Type], attrs: Conv2DAttrs) -> Type:
         for axis in (0, 1)
     ]
     found: list[Extent] = [batch, out_channels, *places]
-    shape = tuple(found["NCHW".index(letter)] for letter in attrs.data_layout)
-    return TensorType(shape, attrs.out_dtype or data.dtype)
+    return stored_type(found, _out_layout(attrs), attrs.out_dtype or data.dtype)
 
 
 def _check_attrs(attrs: Conv2DAttrs) -> None:
@@ -87,10 +88,14 @@ def _check_attrs(attrs: Conv2DAttrs) -> None:
 
 
 def layout_axes(layout: str, standard: str) -> list[int]:
-    """Where each axis of the standard layout stands in `layout`."""
+    """Where each axis of the standard layout stands in a layout without blocks."""
     if sorted(layout) != sorted(standard):
         raise TypeMismatch(f"expected a layout out of the letters {standard}, found '{layout}'")
     return [layout.index(letter) for letter in standard]
+
+
+def _out_layout(attrs: Conv2DAttrs) -> Layout:
+    return expect_layout(attrs.out_layout or attrs.data_layout, "NCHW")
 
 
 def expect_groups(in_channels: int, group_channels: int, out_channels: int, groups: int) -> None:
@@ -107,13 +112,12 @@ def expect_groups(in_channels: int, group_channels: int, out_channels: int, grou
 
 def evaluate(values: Sequence[Array], attrs: Conv2DAttrs) -> Array:
     """The convolution as one matrix product per image and group."""
-    data = values[0].transpose(layout_axes(attrs.data_layout, "NCHW"))
-    weight = values[1].transpose(layout_axes(attrs.kernel_layout, "OIHW"))
+    data = unstore(values[0], expect_layout(attrs.data_layout, "NCHW"))
+    weight = unstore(values[1], expect_layout(attrs.kernel_layout, "OIHW"))
     out_dtype = np.dtype(attrs.out_dtype or data.dtype)
     work = accumulator(out_dtype)
     result = convolve(data.astype(work, copy=False), weight.astype(work, copy=False), attrs)
-    order = ["NCHW".index(letter) for letter in attrs.data_layout]
-    return np.ascontiguousarray(result.transpose(order)).astype(out_dtype, copy=False)
+    return np.ascontiguousarray(store(result, _out_layout(attrs))).astype(out_dtype, copy=False)
 
 
 def convolve(data: Array, weight: Array, attrs: Conv2DAttrs) -> Array:
@@ -133,4 +137,20 @@ def convolve(data: Array, weight: Array, attrs: Conv2DAttrs) -> Array:
     return np.asarray(np.matmul(kernels, matrix).reshape(data.shape[0], out_channels, *places))
 
 
-OP = Op("nn.conv2d", 2, infer_type, evaluate, OpKind.ANCHOR, Conv2DAttrs, arg_names=("data", "weight"))
+def decompose(call: Call) -> Expr:
+    """The convolution over NCHW data and an OIHW weight, between changes of layout."""
+    return as_plain_call(call, ("NCHW", "OIHW"))
+
+
+OP = Op(
+    "nn.conv2d",
+    2,
+    infer_type,
+    evaluate,
+    OpKind.ANCHOR,
+    Conv2DAttrs,
+    arg_names=("data", "weight"),
+    layout_attrs=LayoutAttrs(("data_layout", "kernel_layout"), "out_layout"),
+    precision=Precision.ALWAYS,
+    decompose=decompose,
+)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from relaybuild.ir.op import Attrs, Op, OpKind, TypeMismatch
+from relaybuild.ir.op import Attrs, Op, OpKind, Precision, TypeMismatch
 from relaybuild.ir.ops._shapes import (
     NUMERIC,
     Array,
@@ -115,4 +115,5 @@ OP = Op(
     OpKind.ANCHOR,
     Conv2DTransposeAttrs,
     arg_names=("data", "weight"),
+    precision=Precision.ALWAYS,
 )

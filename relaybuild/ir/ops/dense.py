@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from relaybuild.ir.op import Attrs, Op, OpKind, TypeMismatch
+from relaybuild.ir.op import Attrs, Op, OpKind, Precision, TypeMismatch
 from relaybuild.ir.ops._shapes import (
     NUMERIC,
     Array,
@@ -39,4 +39,12 @@ def evaluate(values: Sequence[Array], attrs: Attrs) -> Array:
     return np.asarray(np.matmul(data, weight.T)).astype(values[0].dtype, copy=False)
 
 
-OP = Op("nn.dense", 2, infer_type, evaluate, OpKind.ANCHOR, arg_names=("data", "weight"))
+OP = Op(
+    "nn.dense",
+    2,
+    infer_type,
+    evaluate,
+    OpKind.ANCHOR,
+    arg_names=("data", "weight"),
+    precision=Precision.ALWAYS,
+)

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from relaybuild.ir.op import Precision
 from relaybuild.ir.ops._families import elemwise_op
 from relaybuild.ir.ops._shapes import Array, accumulator
 
@@ -23,10 +24,10 @@ def _erf(x: Array) -> Array:
 
 
 OPS = (
-    elemwise_op("exp", "exp", np.exp),
-    elemwise_op("log", "log", np.log),
+    elemwise_op("exp", "exp", np.exp, precision=Precision.NEVER, fast="fast_exp"),
+    elemwise_op("log", "log", np.log, precision=Precision.NEVER),
     elemwise_op("sqrt", "sqrt", np.sqrt),
-    elemwise_op("rsqrt", "rsqrt", _rsqrt),
+    elemwise_op("rsqrt", "rsqrt", _rsqrt, precision=Precision.NEVER),
     elemwise_op("sigmoid", "sigmoid", _sigmoid),
-    elemwise_op("erf", "erf", _erf),
+    elemwise_op("erf", "erf", _erf, precision=Precision.NEVER, fast="fast_erf"),
 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from relaybuild.ir.layout import keep_layout
 from relaybuild.ir.op import Attrs, Op, OpKind, TypeMismatch
 from relaybuild.ir.ops._shapes import Array, as_ints, expect_tensor
 from relaybuild.ir.scalar import Accessor, ComputeCall, Index, Scalar, ScalarAlgebra
@@ -56,7 +57,9 @@ def fill_like_op(name: str, value: int) -> Op:
     def compute(s: ScalarAlgebra, args: Sequence[Accessor], index: Sequence[Index], call: ComputeCall) -> Scalar:
         return s.const(value, call.out_type.dtype)
 
-    return Op(name, 1, infer_type, evaluate, OpKind.ELEMWISE, compute=compute, arg_names=("data",))
+    return Op(
+        name, 1, infer_type, evaluate, OpKind.ELEMWISE, compute=compute, arg_names=("data",), follow_layout=keep_layout
+    )
 
 
 OPS = (

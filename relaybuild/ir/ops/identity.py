@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from relaybuild.ir.layout import keep_layout
 from relaybuild.ir.op import Attrs, Op, OpKind
 from relaybuild.ir.ops._shapes import Array, expect_tensor
 from relaybuild.ir.scalar import Accessor, ComputeCall, Index, Scalar, ScalarAlgebra
@@ -36,6 +37,25 @@ def compute(s: ScalarAlgebra, args: Sequence[Accessor], index: Sequence[Index], 
 
 
 OPS = (
-    Op("copy", 1, infer_type, evaluate, OpKind.ELEMWISE, compute=compute, arg_names=("data",)),
-    Op("nn.dropout", 1, infer_type, evaluate, OpKind.ELEMWISE, DropoutAttrs, compute, ("data",)),
+    Op(
+        "copy",
+        1,
+        infer_type,
+        evaluate,
+        OpKind.ELEMWISE,
+        compute=compute,
+        arg_names=("data",),
+        follow_layout=keep_layout,
+    ),
+    Op(
+        "nn.dropout",
+        1,
+        infer_type,
+        evaluate,
+        OpKind.ELEMWISE,
+        DropoutAttrs,
+        compute,
+        ("data",),
+        follow_layout=keep_layout,
+    ),
 )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from relaybuild.ir.op import Attrs, Op, OpKind
+from relaybuild.ir.ops._layouts import follow_axis
 from relaybuild.ir.ops._shapes import (
     FLOAT,
     Array,
@@ -53,4 +54,4 @@ def evaluate(values: Sequence[Array], attrs: LrnAttrs) -> Array:
     return np.ascontiguousarray(np.moveaxis(result, -1, attrs.axis)).astype(values[0].dtype, copy=False)
 
 
-OP = Op("nn.lrn", 1, infer_type, evaluate, OpKind.OPAQUE, LrnAttrs, arg_names=("data",))
+OP = Op("nn.lrn", 1, infer_type, evaluate, OpKind.OPAQUE, LrnAttrs, arg_names=("data",), follow_layout=follow_axis)

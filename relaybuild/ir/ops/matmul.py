@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from relaybuild.ir.op import Attrs, Op, OpKind, TypeMismatch
+from relaybuild.ir.op import Attrs, Op, OpKind, Precision, TypeMismatch
 from relaybuild.ir.ops._shapes import (
     NUMERIC,
     Array,
@@ -56,4 +56,13 @@ def evaluate(values: Sequence[Array], attrs: MatmulAttrs) -> Array:
     return np.asarray(np.matmul(a, b)).astype(values[0].dtype, copy=False)
 
 
-OP = Op("nn.matmul", 2, infer_type, evaluate, OpKind.ANCHOR, MatmulAttrs, arg_names=("a", "b"))
+OP = Op(
+    "nn.matmul",
+    2,
+    infer_type,
+    evaluate,
+    OpKind.ANCHOR,
+    MatmulAttrs,
+    arg_names=("a", "b"),
+    precision=Precision.ALWAYS,
+)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from relaybuild.ir.layout import LayoutCall, LayoutChoice
 from relaybuild.ir.op import Attrs, Op, OpKind, TypeMismatch
 from relaybuild.ir.ops._indexing import clamp_index
 from relaybuild.ir.ops._shapes import Array, expect_length, expect_tensor, is_float, number
@@ -106,4 +107,23 @@ def _reflect(s: ScalarAlgebra, index: Index, extent: int) -> Index:
     return s.to_index(s.binary("sub", last, s.unary("abs", from_end)))
 
 
-OP = Op("nn.pad", 1, infer_type, evaluate, OpKind.INJECTIVE, PadAttrs, compute, ("data",))
+def follow_layout(call: LayoutCall) -> LayoutChoice | None:
+    """The same border around what is stored; a split axis must have none."""
+    layout, widths = call.layouts[0], call.attrs.pad_width
+    if any(layout.is_split(axis) and any(widths[axis]) for axis in range(layout.rank)):
+        return None
+    stored = tuple((0, 0) if factor else widths[axis] for axis, factor in layout.axes)
+    return LayoutChoice((layout,), (layout,), replace(call.attrs, pad_width=stored))
+
+
+OP = Op(
+    "nn.pad",
+    1,
+    infer_type,
+    evaluate,
+    OpKind.INJECTIVE,
+    PadAttrs,
+    compute,
+    ("data",),
+    follow_layout=follow_layout,
+)

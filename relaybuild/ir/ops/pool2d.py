@@ -117,7 +117,8 @@ def evaluate_avg(values: Sequence[Array], attrs: AvgPool2DAttrs) -> Array:
     for _, _, region in taps(attrs.pool_size, places, attrs.strides, attrs.dilation):
         total += padded[region]
     with np.errstate(invalid="ignore"):
-        return np.asarray(total / divisors(data.shape[2:], attrs)).astype(values[0].dtype, copy=False)
+        mean = np.asarray(total / divisors(data.shape[2:], attrs)).astype(values[0].dtype, copy=False)
+    return np.ascontiguousarray(store(mean, layout))
 
 
 def divisors(spatial: Sequence[int], attrs: AvgPool2DAttrs) -> Array:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from relaybuild.ir.layout import LayoutCall, LayoutChoice
 from relaybuild.ir.op import Attrs, Op, OpKind, TypeMismatch
 from relaybuild.ir.ops._shapes import (
     BOOL,
@@ -53,6 +54,15 @@ def reduced_shape(shape: Sequence[Extent], axes: Sequence[int], keepdims: bool) 
     return tuple(extent for axis, extent in enumerate(kept) if keepdims or axis not in axes)
 
 
+def follow_layout(call: LayoutCall) -> LayoutChoice | None:
+    """All stored parts of the axes are reduced; where these are kept, their blocks have one element."""
+    layout, attrs = call.layouts[0], call.attrs
+    axes = reduced_axes(attrs, layout.rank)
+    places = tuple(place for place, (axis, _) in enumerate(layout.axes) if axis in axes)
+    result = layout.with_unit_blocks(axes) if attrs.keepdims else layout.without(axes)
+    return LayoutChoice((layout,), (result,), ReduceAttrs(places, attrs.keepdims))
+
+
 def reduce_op(name: str, function: Callable[..., Any], dtypes: frozenset[str]) -> Op:
     """An operator that reduces axes by `function(array, axes, keepdims)` and keeps the dtype."""
 
@@ -68,7 +78,9 @@ def reduce_op(name: str, function: Callable[..., Any], dtypes: frozenset[str]) -
             result = function(data, reduced_axes(attrs, data.ndim), attrs.keepdims)
         return np.asarray(result).astype(data.dtype, copy=False)
 
-    return Op(name, 1, infer_type, evaluate, OpKind.REDUCE, ReduceAttrs, arg_names=("data",))
+    return Op(
+        name, 1, infer_type, evaluate, OpKind.REDUCE, ReduceAttrs, arg_names=("data",), follow_layout=follow_layout
+    )
 
 
 def _sum(data: Array, axes: tuple[int, ...], keepdims: bool) -> Array:

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from relaybuild.ir.op import Attrs, Op, OpKind, TypeMismatch
+from relaybuild.ir.op import Attrs, Op, OpKind, Precision, TypeMismatch
+from relaybuild.ir.ops._layouts import expect_layout, follow_images
 from relaybuild.ir.ops._resample import COORDINATE_MODES, ROUNDINGS, Axis, resized_axis
 from relaybuild.ir.ops._shapes import (
     NUMERIC,
@@ -29,7 +30,8 @@ METHODS = ("nearest_neighbor", "linear", "cubic")
 
 @dataclass(frozen=True)
 class Resize2DAttrs(Attrs):
-    """`size`: rows and columns of the result. `layout`: any order of NCHW.
+    """`size`: rows and columns of the result. `layout`: any order of NCHW, with channels split
+    into blocks or not.
 
     `scales`: what coordinates are divided by, the ratio of the sizes unless given. `rounding_method` is for
     nearest_neighbor, `cubic_alpha` for cubic; with `cubic_exclude` weights outside the image are 0 and the others
@@ -54,7 +56,8 @@ class Resize2DAttrs(Attrs):
 def infer_type(types: Sequence[Type], attrs: Resize2DAttrs) -> Type:
     """The data's shape with `size` as rows and columns; batch and channels may be symbolic."""
     data = expect_tensor(types[0])
-    expect_rank(data, 4, "data")
+    layout = expect_layout(attrs.layout, "NCHW")
+    expect_rank(data, len(layout.axes), "data")
     expect_dtype(data, NUMERIC, "data")
     expect_length("size", attrs.size, 2)
     expect_positive("size", attrs.size)
@@ -63,8 +66,8 @@ def infer_type(types: Sequence[Type], attrs: Resize2DAttrs) -> Type:
     _expect_one_of("method", attrs.method, METHODS)
     _expect_one_of("rounding_method", attrs.rounding_method, ROUNDINGS)
     _expect_one_of("coordinate_transformation_mode", attrs.coordinate_transformation_mode, COORDINATE_MODES)
-    if sorted(attrs.layout) != sorted("NCHW"):
-        raise TypeMismatch(f"expected a layout out of the letters NCHW, found '{attrs.layout}'")
+    if layout.is_split(2) or layout.is_split(3):
+        raise TypeMismatch(f"expected rows and columns without blocks in 'layout', found '{attrs.layout}'")
     shape = list(data.shape)
     for axis, places in zip(_spatial_axes(attrs), attrs.size):
         if number(shape[axis], f"the extent of axis {axis}") < 1:
@@ -79,7 +82,8 @@ def _expect_one_of(name: str, found: str, wanted: Sequence[str]) -> None:
 
 
 def _spatial_axes(attrs: Resize2DAttrs) -> tuple[int, int]:
-    return attrs.layout.index("H"), attrs.layout.index("W")
+    layout = expect_layout(attrs.layout, "NCHW")
+    return layout.outer(2), layout.outer(3)
 
 
 def resized_axes(shape: Sequence[Extent], attrs: Resize2DAttrs) -> tuple[Axis, Axis]:
@@ -240,5 +244,15 @@ def _excluded(s: ScalarAlgebra, axis: Axis, place: Index, weights: Sequence[Scal
 
 
 OP = Op(
-    "image.resize2d", 1, infer_type, evaluate, OpKind.INJECTIVE, Resize2DAttrs, compute, ("data",), reads_once=False
+    "image.resize2d",
+    1,
+    infer_type,
+    evaluate,
+    OpKind.INJECTIVE,
+    Resize2DAttrs,
+    compute,
+    ("data",),
+    reads_once=False,
+    follow_layout=follow_images,
+    precision=Precision.NEVER,
 )

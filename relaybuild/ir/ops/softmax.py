@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from relaybuild.ir.op import Attrs, Op, OpKind
+from relaybuild.ir.op import Attrs, Decompose, Evaluate, Op, OpKind
+from relaybuild.ir.ops._layouts import follow_axis
 from relaybuild.ir.ops._shapes import FLOAT, Array, accumulator, expect_dtype, expect_tensor, normalize_axis
 from relaybuild.ir.types import Type
 
@@ -45,7 +46,23 @@ def _shifted(data: Array, attrs: SoftmaxAttrs) -> Array:
     return np.asarray(data - data.max(attrs.axis, keepdims=True, initial=-np.inf))
 
 
+def softmax_op(name: str, evaluate: Evaluate, fast: str | None = None, decompose: Decompose | None = None) -> Op:
+    """An operator that normalises along one axis."""
+    return Op(
+        name,
+        1,
+        infer_type,
+        evaluate,
+        OpKind.REDUCE,
+        SoftmaxAttrs,
+        arg_names=("data",),
+        follow_layout=follow_axis,
+        fast=fast,
+        decompose=decompose,
+    )
+
+
 OPS = (
-    Op("nn.softmax", 1, infer_type, evaluate_softmax, OpKind.REDUCE, SoftmaxAttrs, arg_names=("data",)),
-    Op("nn.log_softmax", 1, infer_type, evaluate_log_softmax, OpKind.REDUCE, SoftmaxAttrs, arg_names=("data",)),
+    softmax_op("nn.softmax", evaluate_softmax, fast="nn.fast_softmax"),
+    softmax_op("nn.log_softmax", evaluate_log_softmax),
 )

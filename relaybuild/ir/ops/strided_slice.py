@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from relaybuild.ir.layout import LayoutCall, LayoutChoice
 from relaybuild.ir.op import Attrs, Op, OpKind, TypeMismatch
 from relaybuild.ir.ops._shapes import Array, as_ints, expect_tensor, normalize_axis, number
 from relaybuild.ir.scalar import Accessor, ComputeCall, Index, Scalar, ScalarAlgebra
@@ -81,4 +82,30 @@ def compute(s: ScalarAlgebra, args: Sequence[Accessor], index: Sequence[Index], 
     return args[0](source)
 
 
-OP = Op("strided_slice", 1, infer_type, evaluate, OpKind.INJECTIVE, StridedSliceAttrs, compute, ("data",))
+def follow_layout(call: LayoutCall) -> LayoutChoice | None:
+    """The same part of what is stored; along a split axis whole blocks can be taken, with step 1."""
+    layout = call.layouts[0]
+    begin, end, strides, axes = [], [], [], []
+    for axis, part in resolve_slices(call.types[0].shape, call.attrs).items():
+        factor = layout.factor(axis)
+        if layout.is_split(axis) and (part.step != 1 or part.start % factor or part.stop % factor or not part):
+            return None
+        begin.append(part.start // factor)
+        end.append(part.stop // factor if part.stop >= 0 else -number(call.types[0].shape[axis], "an extent") - 1)
+        strides.append(part.step)
+        axes.append(layout.outer(axis))
+    attrs = StridedSliceAttrs(tuple(begin), tuple(end), tuple(strides), tuple(axes))
+    return LayoutChoice((layout,), (layout,), attrs)
+
+
+OP = Op(
+    "strided_slice",
+    1,
+    infer_type,
+    evaluate,
+    OpKind.INJECTIVE,
+    StridedSliceAttrs,
+    compute,
+    ("data",),
+    follow_layout=follow_layout,
+)

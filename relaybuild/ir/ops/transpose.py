@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from relaybuild.ir.layout import LayoutCall, LayoutChoice
 from relaybuild.ir.op import Attrs, Op, OpKind, TypeMismatch
 from relaybuild.ir.ops._shapes import Array, expect_tensor, normalize_axis
 from relaybuild.ir.scalar import Accessor, ComputeCall, Index, Scalar, ScalarAlgebra
@@ -49,4 +50,20 @@ def compute(s: ScalarAlgebra, args: Sequence[Accessor], index: Sequence[Index], 
     return args[0](source)
 
 
-OP = Op("transpose", 1, infer_type, evaluate, OpKind.INJECTIVE, TransposeAttrs, compute, ("data",))
+def follow_layout(call: LayoutCall) -> LayoutChoice | None:
+    """The storage stays as it is, and its axes are called otherwise."""
+    layout = call.layouts[0]
+    return LayoutChoice((layout,), (layout.permuted(resolve_axes(call.attrs, layout.rank)),), None)
+
+
+OP = Op(
+    "transpose",
+    1,
+    infer_type,
+    evaluate,
+    OpKind.INJECTIVE,
+    TransposeAttrs,
+    compute,
+    ("data",),
+    follow_layout=follow_layout,
+)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from relaybuild.ir.layout import broadcast_layout
 from relaybuild.ir.op import Attrs, Op, OpKind
 from relaybuild.ir.ops._shapes import BOOL, Array, broadcast_shapes, expect_dtype, expect_same_dtype, expect_tensors
 from relaybuild.ir.scalar import Accessor, ComputeCall, Index, Scalar, ScalarAlgebra, broadcast_index
@@ -31,4 +32,13 @@ def compute(s: ScalarAlgebra, args: Sequence[Accessor], index: Sequence[Index], 
     return s.select(condition, x, y)
 
 
-OP = Op("where", 3, infer_type, evaluate, OpKind.BROADCAST, compute=compute, arg_names=("condition", "x", "y"))
+OP = Op(
+    "where",
+    3,
+    infer_type,
+    evaluate,
+    OpKind.BROADCAST,
+    compute=compute,
+    arg_names=("condition", "x", "y"),
+    follow_layout=broadcast_layout,
+)

@@ -63,8 +63,8 @@ MISMATCHES = [
     (
         "nn.conv2d",
         [t(1, 3, 8, 8), t(8, 3, 3, 3)],
-        {"data_layout": "NCHW16c"},
-        "expected a layout out of the letters NCHW, found 'NCHW16c'",
+        {"data_layout": "NCHWD"},
+        "expected a layout out of the letters NCHW, found 'NCHWD'",
     ),
     (
         "nn.conv2d_transpose",
