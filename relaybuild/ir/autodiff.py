@@ -1,0 +1,241 @@
+"""Reverse-mode differentiation of typed dataflow with tuples and `If`; knows operators by their gradient rules only.
+
+The walk goes from the result to the arguments, adding up for each node what its users hand back (Griewank and Walther,
+"Evaluating Derivatives", chapter 3.2). Nodes of the expression are used again, not computed again, save what stands in
+a branch: that is computed anew in the branch of the `If` that hands its gradients back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from relaybuild.errors import UnsupportedError
+from relaybuild.ir import trampoline
+from relaybuild.ir.expr import Call, Constant, Expr, If, Tuple, TupleGetItem, Var
+from relaybuild.ir.gradients import gradient_rule
+from relaybuild.ir.gradients._build import field_of
+from relaybuild.ir.op import Op, call_op
+from relaybuild.ir.scopes import Scope, ScopeTree, common_scope, scope_tree
+from relaybuild.ir.types import TensorType, TupleType, Type
+
+
+def pullback(root: Expr, grad: Expr, wrt: Sequence[Expr]) -> list[Expr | None]:
+    """What reaches each of `wrt` when `grad`, of the type of `root`, reaches `root`; None where nothing does.
+
+    `root` has types, and neither lets nor calls of functions. `wrt` are taken as independent: what they are computed
+    from is not looked at. Raises UnsupportedError for operators without a gradient.
+    """
+    leaves = _distinct(wrt)
+    if any(isinstance(node, If) for node in _between(root, {id(leaf) for leaf in leaves})):
+        return trampoline.run(_pullback(root, grad, leaves, scope_tree(root)))
+    return trampoline.run(_pullback(root, grad, leaves, None))
+
+
+def zeros_of(kind: Type) -> Expr:
+    """Zeros of a type of static tensors and tuples of them."""
+    if isinstance(kind, TupleType):
+        return Tuple([zeros_of(item) for item in kind.fields])
+    return _filled(kind, 0)
+
+
+def ones_of(kind: Type) -> Expr:
+    """Ones of a type of static tensors and tuples of them."""
+    if isinstance(kind, TupleType):
+        return Tuple([ones_of(item) for item in kind.fields])
+    return _filled(kind, 1)
+
+
+def is_differentiable(kind: Type) -> bool:
+    """Whether values of the type can change by little: floating-point tensors, and tuples with one among them."""
+    if isinstance(kind, TupleType):
+        return any(is_differentiable(item) for item in kind.fields)
+    return isinstance(kind, TensorType) and "float" in kind.dtype
+
+
+def _filled(kind: Type, value: int) -> Expr:
+    if not isinstance(kind, TensorType):
+        raise UnsupportedError(f"there is no gradient of a value of type {kind}: expected tensors and tuples of them")
+    return call_op("full", [], shape=kind.static_shape, fill_value=float(value), dtype=kind.dtype)
+
+
+@dataclass
+class _Cotangents:
+    """What has reached each node, by its id; of a tuple, what has reached each field."""
+
+    totals: dict[int, Expr] = field(default_factory=dict)
+    fields: dict[int, dict[int, Expr]] = field(default_factory=dict)
+
+    def add(self, node: Expr, part: Expr | None) -> None:
+        if part is None or not is_differentiable(node.checked_type):
+            return
+        if isinstance(node.checked_type, TupleType):
+            for index in range(len(node.checked_type.fields)):
+                self.add_field(node, index, field_of(part, index))
+            return
+        known = self.totals.get(id(node))
+        self.totals[id(node)] = part if known is None else _sum(known, part)
+
+    def add_field(self, node: Expr, index: int, part: Expr) -> None:
+        known = self.fields.setdefault(id(node), {})
+        known[index] = _sum(known[index], part) if index in known else part
+
+    def of(self, node: Expr) -> Expr | None:
+        """The sum; fields that nothing reached are zeros."""
+        kind = node.checked_type
+        if not isinstance(kind, TupleType):
+            return self.totals.get(id(node))
+        known = self.fields.get(id(node))
+        if known is None:
+            return None
+        return Tuple([known.get(index) or zeros_of(item) for index, item in enumerate(kind.fields)])
+
+
+def _pullback(
+    root: Expr, grad: Expr, leaves: Sequence[Expr], tree: ScopeTree | None
+) -> trampoline.Step[list[Expr | None]]:
+    stop = {id(leaf) for leaf in leaves}
+    order = list(_between(root, stop))
+    reached = _dependent(order, stop, tree)
+    found = _Cotangents()
+    found.add(root, grad)
+    for node in reversed(order):
+        total = found.of(node) if id(node) in reached and id(node) not in stop else None
+        if total is None:
+            continue
+        if isinstance(node, TupleGetItem):
+            found.add_field(node.tuple_value, node.index, total)
+            continue
+        if isinstance(node, If):
+            assert tree is not None
+            parts = yield _branch_parts(node, total, reached, tree)
+        else:
+            parts = _parts(node, total)
+        for child, part in parts:
+            if id(child) in reached:
+                found.add(child, part)
+    return [found.of(leaf) for leaf in leaves]
+
+
+def _parts(node: Expr, total: Expr) -> list[tuple[Expr, Expr | None]]:
+    """What a node hands back to each of its inputs."""
+    if isinstance(node, Tuple):
+        return [(child, field_of(total, index)) for index, child in enumerate(node.fields)]
+    if isinstance(node, Call) and isinstance(node.op, Op):
+        rule = gradient_rule(node.op.name)
+        if rule is None:
+            raise UnsupportedError(f"{_where(node)}operator '{node.op.name}' has no gradient")
+        return list(zip(node.args, rule(node, total)))
+    kind = "a call of a function" if isinstance(node, Call) else f"a {type(node).__name__}"
+    raise UnsupportedError(f"{_where(node)}found {kind}, expected operators, tuples and If between results and inputs")
+
+
+def _branch_parts(
+    node: If, total: Expr, reached: set[int], tree: ScopeTree
+) -> trampoline.Step[list[tuple[Expr, Expr | None]]]:
+    """Another `If` on the same condition hands back what its branches' pullbacks find."""
+    branches = list(zip((node.true_branch, node.false_branch), tree.inner[id(node)]))
+    captured = {id(used): used for root, scope in branches for used in _captured(root, scope, tree)}
+    inputs = [used for key, used in captured.items() if key in reached and is_differentiable(used.checked_type)]
+    found: list[list[Expr | None]] = []
+    for root, _ in branches:
+        grads = yield _pullback(root, total, inputs, tree)
+        found.append(grads)
+    kept = [index for index in range(len(inputs)) if any(grads[index] is not None for grads in found)]
+    if not kept:
+        return []
+    leaves = [*captured.values(), total]
+    sides = [_computed_anew(_filled_in(grads, inputs, kept), leaves) for grads in found]
+    back = If(node.cond, sides[0], sides[1], node.span)
+    return [(inputs[index], TupleGetItem(back, position)) for position, index in enumerate(kept)]
+
+
+def _filled_in(grads: Sequence[Expr | None], inputs: Sequence[Expr], kept: Sequence[int]) -> Tuple:
+    return Tuple([grads[index] or zeros_of(inputs[index].checked_type) for index in kept])
+
+
+def _captured(root: Expr, scope: Scope, tree: ScopeTree) -> list[Expr]:
+    """What a branch uses of what is computed around it, in order of first use."""
+
+    def outside(node: Expr) -> bool:
+        placed = tree.placed.get(id(node))
+        return placed is None or common_scope(placed, scope) is not scope
+
+    found: list[Expr] = []
+    seen: set[int] = set()
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, Constant):
+            continue
+        if isinstance(node, Var) or outside(node):
+            found.append(node)
+        else:
+            stack.extend(reversed(node.children()))
+    return found
+
+
+def _computed_anew(root: Expr, leaves: Sequence[Expr]) -> Expr:
+    """The expression over the same leaves, but over nodes of its own."""
+    formal = {id(leaf): Var("captured", leaf.checked_type) for leaf in leaves}
+    over_formal = _replaced(root, formal)
+    return _replaced(over_formal, {id(formal[id(leaf)]): leaf for leaf in leaves})
+
+
+def _replaced(root: Expr, replacements: Mapping[int, Expr]) -> Expr:
+    done: dict[int, Expr] = dict(replacements)
+    for node in _between(root, set(replacements), into_branches=True):
+        if id(node) not in done:
+            done[id(node)] = node.with_children([done[id(child)] for child in node.children()])
+    return done[id(root)]
+
+
+def _between(root: Expr, stop: set[int], into_branches: bool = False) -> Iterator[Expr]:
+    """Nodes from which `root` is computed, children first, nothing below those in `stop`."""
+    seen: set[int] = set()
+    stack: list[tuple[Expr, bool]] = [(root, False)]
+    while stack:
+        node, expanded = stack.pop()
+        if expanded:
+            yield node
+            continue
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        stack.append((node, True))
+        if id(node) not in stop:
+            children = (node.cond,) if isinstance(node, If) and not into_branches else node.children()
+            stack.extend((child, False) for child in reversed(children) if id(child) not in seen)
+
+
+def _dependent(order: Sequence[Expr], stop: set[int], tree: ScopeTree | None) -> set[int]:
+    """Ids of the nodes of `order` whose values depend on those in `stop`."""
+    found = set(stop)
+    for node in order:
+        inputs: Sequence[Expr] = node.children()
+        if isinstance(node, If) and tree is not None:
+            branches = zip((node.true_branch, node.false_branch), tree.inner[id(node)])
+            inputs = [used for root, scope in branches for used in _captured(root, scope, tree)]
+        if any(id(child) in found for child in inputs):
+            found.add(id(node))
+    return found
+
+
+def _distinct(nodes: Sequence[Expr]) -> Sequence[Expr]:
+    if len({id(node) for node in nodes}) != len(nodes):
+        raise ValueError("expected distinct nodes to differentiate by")
+    return nodes
+
+
+def _sum(a: Expr, b: Expr) -> Expr:
+    kind = a.checked_type
+    if isinstance(kind, TupleType):
+        return Tuple([_sum(field_of(a, index), field_of(b, index)) for index in range(len(kind.fields))])
+    return a + b
+
+
+def _where(node: Expr) -> str:
+    return f"{node.span}: " if node.span else ""
