@@ -7,7 +7,7 @@ a branch: that is computed anew in the branch of the `If` that hands its gradien
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from relaybuild.errors import UnsupportedError
@@ -27,9 +27,9 @@ def pullback(root: Expr, grad: Expr, wrt: Sequence[Expr]) -> list[Expr | None]:
     from is not looked at. Raises UnsupportedError for operators without a gradient.
     """
     leaves = _distinct(wrt)
-    if any(isinstance(node, If) for node in _between(root, {id(leaf) for leaf in leaves})):
-        return trampoline.run(_pullback(root, grad, leaves, scope_tree(root)))
-    return trampoline.run(_pullback(root, grad, leaves, None))
+    stop = {id(leaf) for leaf in leaves}
+    branching = any(isinstance(node, If) for node in _between(root, stop, _children))
+    return trampoline.run(_pullback(root, grad, leaves, _Branches(scope_tree(root) if branching else None)))
 
 
 def zeros_of(kind: Type) -> Expr:
@@ -91,12 +91,34 @@ class _Cotangents:
         return Tuple([known.get(index) or zeros_of(item) for index, item in enumerate(kind.fields)])
 
 
+@dataclass
+class _Branches:
+    """What the branches of each `If` use of what is computed around them; `tree` is None where there is no `If`."""
+
+    tree: ScopeTree | None
+    known: dict[int, list[Expr]] = field(default_factory=dict)
+
+    def inputs(self, node: Expr) -> Sequence[Expr]:
+        """A node's children; of an `If`, its condition and what its branches capture."""
+        if not isinstance(node, If) or self.tree is None:
+            return node.children()
+        return (node.cond, *self.captured(node, self.tree))
+
+    def captured(self, node: If, tree: ScopeTree) -> list[Expr]:
+        """In order of first use."""
+        if id(node) not in self.known:
+            branches = zip((node.true_branch, node.false_branch), tree.inner[id(node)])
+            both = {id(used): used for root, scope in branches for used in _captured(root, scope, tree)}
+            self.known[id(node)] = list(both.values())
+        return self.known[id(node)]
+
+
 def _pullback(
-    root: Expr, grad: Expr, leaves: Sequence[Expr], tree: ScopeTree | None
+    root: Expr, grad: Expr, leaves: Sequence[Expr], branches: _Branches
 ) -> trampoline.Step[list[Expr | None]]:
     stop = {id(leaf) for leaf in leaves}
-    order = list(_between(root, stop))
-    reached = _dependent(order, stop, tree)
+    order = list(_between(root, stop, branches.inputs))
+    reached = _dependent(order, stop, branches)
     found = _Cotangents()
     found.add(root, grad)
     for node in reversed(order):
@@ -107,8 +129,7 @@ def _pullback(
             found.add_field(node.tuple_value, node.index, total)
             continue
         if isinstance(node, If):
-            assert tree is not None
-            parts = yield _branch_parts(node, total, reached, tree)
+            parts = yield _branch_parts(node, total, reached, branches)
         else:
             parts = _parts(node, total)
         for child, part in parts:
@@ -131,20 +152,19 @@ def _parts(node: Expr, total: Expr) -> list[tuple[Expr, Expr | None]]:
 
 
 def _branch_parts(
-    node: If, total: Expr, reached: set[int], tree: ScopeTree
+    node: If, total: Expr, reached: set[int], branches: _Branches
 ) -> trampoline.Step[list[tuple[Expr, Expr | None]]]:
     """Another `If` on the same condition hands back what its branches' pullbacks find."""
-    branches = list(zip((node.true_branch, node.false_branch), tree.inner[id(node)]))
-    captured = {id(used): used for root, scope in branches for used in _captured(root, scope, tree)}
-    inputs = [used for key, used in captured.items() if key in reached and is_differentiable(used.checked_type)]
+    captured = branches.inputs(node)[1:]
+    inputs = [used for used in captured if id(used) in reached and is_differentiable(used.checked_type)]
     found: list[list[Expr | None]] = []
-    for root, _ in branches:
-        grads = yield _pullback(root, total, inputs, tree)
+    for root in (node.true_branch, node.false_branch):
+        grads = yield _pullback(root, total, inputs, branches)
         found.append(grads)
     kept = [index for index in range(len(inputs)) if any(grads[index] is not None for grads in found)]
     if not kept:
         return []
-    leaves = [*captured.values(), total]
+    leaves = [*captured, total]
     sides = [_computed_anew(_filled_in(grads, inputs, kept), leaves) for grads in found]
     back = If(node.cond, sides[0], sides[1], node.span)
     return [(inputs[index], TupleGetItem(back, position)) for position, index in enumerate(kept)]
@@ -187,13 +207,13 @@ def _computed_anew(root: Expr, leaves: Sequence[Expr]) -> Expr:
 
 def _replaced(root: Expr, replacements: Mapping[int, Expr]) -> Expr:
     done: dict[int, Expr] = dict(replacements)
-    for node in _between(root, set(replacements), into_branches=True):
+    for node in _between(root, set(replacements), _children):
         if id(node) not in done:
             done[id(node)] = node.with_children([done[id(child)] for child in node.children()])
     return done[id(root)]
 
 
-def _between(root: Expr, stop: set[int], into_branches: bool = False) -> Iterator[Expr]:
+def _between(root: Expr, stop: set[int], inputs: Callable[[Expr], Sequence[Expr]]) -> Iterator[Expr]:
     """Nodes from which `root` is computed, children first, nothing below those in `stop`."""
     seen: set[int] = set()
     stack: list[tuple[Expr, bool]] = [(root, False)]
@@ -207,19 +227,18 @@ def _between(root: Expr, stop: set[int], into_branches: bool = False) -> Iterato
         seen.add(id(node))
         stack.append((node, True))
         if id(node) not in stop:
-            children = (node.cond,) if isinstance(node, If) and not into_branches else node.children()
-            stack.extend((child, False) for child in reversed(children) if id(child) not in seen)
+            stack.extend((child, False) for child in reversed(inputs(node)) if id(child) not in seen)
 
 
-def _dependent(order: Sequence[Expr], stop: set[int], tree: ScopeTree | None) -> set[int]:
+def _children(node: Expr) -> Sequence[Expr]:
+    return node.children()
+
+
+def _dependent(order: Sequence[Expr], stop: set[int], branches: _Branches) -> set[int]:
     """Ids of the nodes of `order` whose values depend on those in `stop`."""
     found = set(stop)
     for node in order:
-        inputs: Sequence[Expr] = node.children()
-        if isinstance(node, If) and tree is not None:
-            branches = zip((node.true_branch, node.false_branch), tree.inner[id(node)])
-            inputs = [used for root, scope in branches for used in _captured(root, scope, tree)]
-        if any(id(child) in found for child in inputs):
+        if any(id(child) in found for child in branches.inputs(node)):
             found.add(id(node))
     return found
 
