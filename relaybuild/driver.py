@@ -26,12 +26,12 @@ from relaybuild.ir.parser import parse
 from relaybuild.ir.types import TensorType, TupleType
 from relaybuild.lower.sources import include_dir as kernel_include_dir
 from relaybuild.partition.backend import CodegenOptions, GeneratedCode, all_backends
-from relaybuild.passes.infra import PassContext
+from relaybuild.passes.infra import PRECISE, PassContext
 from relaybuild.passes.pipelines import default_pipeline
 from relaybuild.runtime.header import c_identifier, standalone_header
 from relaybuild.runtime.sources import include_dir, source_dir
 from relaybuild.runtime.spec import TensorSpec
-from relaybuild.target import Target
+from relaybuild.target import Target, chosen
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -109,7 +109,7 @@ def compile(
     shapes: Mapping[str, Sequence[int]] | None = None,
     target: str | Target | None = None,
     threads: int | None = None,
-    opt_level: int = 3,
+    opt_level: int | None = None,
     config: Mapping[str, object] | None = None,
     cache_dir: str | Path | None = None,
     name: str | None = None,
@@ -121,26 +121,28 @@ def compile(
 ) -> Artifact:
     """Compile a model (a path to `.onnx` or `.relay`, a ModelProto, or an IRModule) to a library.
 
-    `shapes` gives the shape of inputs by name, `target` a name as for `--target` (default: the level of this machine),
-    `threads` the library's default number of threads (default: the processors it finds when it runs). `opt_level` 0
-    disables fusion and all optional passes; `precise` rules out Winograd's convolution and its like. `config` and
-    `cache_dir` select backends and the artifact cache.
+    `shapes` gives the shape of inputs by name, `target` a name as for `--target` (default: the one entered by `with`,
+    else the level of this machine), `threads` the library's default number of threads (default: the processors it
+    finds when it runs). `opt_level` 0 disables fusion and all optional passes; the default is the entered
+    PassContext's, else 3. `precise` rules out Winograd's convolution and its like. `config` and `cache_dir` select
+    backends and the artifact cache. An entered PassContext also says which passes are disabled, required, and observed.
 
     Raises UserError for what is wrong with model or options, ToolError where the C compiler fails.
     """
-    _check_options(threads, opt_level, config, cache_dir)
+    context = _pass_context(opt_level, precise)
+    _check_options(threads, context.opt_level, config, cache_dir)
     clock = _Clock(on_event)
-    chosen = target if isinstance(target, Target) else Target.parse(target) if target else Target.host()
+    machine = chosen(target)
     toolchain = probe(cc)
     with clock.stage("import"):
         source = _read(model, shapes)
     with clock.stage("pass"):
-        module = _optimize(source.module, opt_level, precise)
+        module = default_pipeline()(source.module, context)
     with clock.stage("partition"):
         main = module["main"]
     title = name or _default_name(model)
     with clock.stage("codegen"):
-        options = _codegen_options(title, chosen, source, threads or 0, opt_level, precise)
+        options = _codegen_options(title, machine, source, threads or 0, context)
         code = all_backends()["host"].codegen(main, options)
         weights = _evaluate_weights(code)
     spec = _library(options, code, weights)
@@ -215,18 +217,20 @@ def _names(function: Function, attr: str, default: list[str]) -> tuple[str, ...]
     return tuple(names)
 
 
-def _optimize(module: IRModule, opt_level: int, precise: bool) -> IRModule:
-    with PassContext(opt_level=opt_level, config={"relaybuild.precise": precise}):
-        return default_pipeline(opt_level)(module)
+def _pass_context(opt_level: int | None, precise: bool) -> PassContext:
+    """The context entered, at the level given and as precise as it or the argument asks; else one of level 3."""
+    entered = PassContext.entered() or PassContext(opt_level=3)
+    return entered.derived(
+        opt_level=opt_level, config={PRECISE.name: precise or bool(entered.get_config(PRECISE.name))}
+    )
 
 
 def _default_name(model: object) -> str:
     return Path(model).stem if isinstance(model, (str, Path)) else "model"
 
 
-def _codegen_options(
-    name: str, target: Target, source: _Source, threads: int, opt_level: int, precise: bool
-) -> CodegenOptions:
+def _codegen_options(name: str, target: Target, source: _Source, threads: int, context: PassContext) -> CodegenOptions:
+    opt_level, precise = context.opt_level, bool(context.get_config(PRECISE.name))
     flags = (*KERNEL_CFLAGS, *target.cflags)
     return CodegenOptions(
         name,

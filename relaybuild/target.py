@@ -5,9 +5,11 @@ from __future__ import annotations
 import difflib
 import functools
 import platform
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 
 from relaybuild.errors import UserError
 
@@ -74,9 +76,17 @@ _FEATURES: dict[str, _Feature] = {
 }
 
 
+class _Entered(threading.local):
+    def __init__(self) -> None:
+        self.targets: list[Target] = []
+
+
+_entered = _Entered()
+
+
 @dataclass(frozen=True)
 class Target:
-    """What code is generated for.
+    """What code is generated for; `with target:` makes it the one of this thread where none is named.
 
     `name` is canonical (a level, then `+feature` for what the level lacks, in alphabetical order), so that equal
     targets have equal names. `arch` is `x86-64`, `aarch64` or `c` (portable scalar C11: no vector extensions, no
@@ -115,6 +125,20 @@ class Target:
         """The level of the building machine, without its further features, so that a fleet agrees on it."""
         return _make(_host_level(), ())
 
+    @staticmethod
+    def current() -> Target | None:
+        """The innermost target entered by `with` in this thread; None outside of all."""
+        return _entered.targets[-1] if _entered.targets else None
+
+    def __enter__(self) -> Target:
+        _entered.targets.append(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _entered.targets.pop()
+
     @property
     def vector_lanes(self) -> int:
         """Number of float32 values in a vector register; 1 for the scalar target."""
@@ -139,6 +163,18 @@ class Target:
 
     def __str__(self) -> str:
         return self.name
+
+
+def create(text: str) -> Target:
+    """The target that `text` names, as `Target.parse` reads it; for use in a `with` statement."""
+    return Target.parse(text)
+
+
+def chosen(target: str | Target | None) -> Target:
+    """What is asked for: a target, one by its name, or for None the current one, outside of all the host's."""
+    if isinstance(target, str):
+        return Target.parse(target)
+    return target or Target.current() or Target.host()
 
 
 def _level_name(arch: str, level: str) -> str:

@@ -12,6 +12,7 @@ import click
 from relaybuild import driver
 from relaybuild.build.files import check_writable, make_folder, write_if_changed
 from relaybuild.cli import _options
+from relaybuild.cli._pass_options import PassOptions, pass_options
 from relaybuild.cli._progress import progress
 from relaybuild.cli._text import size_text
 from relaybuild.errors import UserError
@@ -24,6 +25,7 @@ from relaybuild.runtime.header import c_identifier
 @_options.shape_option
 @_options.threads_option
 @_options.compiler_options
+@pass_options
 @click.option("--emit", multiple=True, type=click.Choice(["header"]), help="header: FILE's C header, beside it.")
 @click.option("--summary", type=_options.PATH, metavar="FILE", help="Write what was done, and how long it took: JSON.")
 @click.option("--save-temps", type=_options.PATH, metavar="DIR", help="Keep the generated sources and objects here.")
@@ -40,14 +42,15 @@ def command(
     emit: Sequence[str],
     summary: Path | None,
     save_temps: Path | None,
+    passes: PassOptions,
 ) -> None:
-    """Compile MODEL, an ONNX file, to a shared library."""
+    """Compile MODEL, an ONNX or Relay file, to a shared library."""
     begin = time.monotonic()
     header = output.with_suffix(".h") if "header" in emit else None
-    _check_outputs(model, [path for path in (output, header, summary) if path is not None])
+    _check_outputs(model, [path for path in (output, header, summary, passes.timing) if path is not None])
     if save_temps is not None:
         make_folder(save_temps)
-    with progress() as report:
+    with passes.context(opt_level), progress() as report:
         artifact = driver.compile(
             model,
             shapes=shapes,

@@ -166,7 +166,10 @@ class Sequential(Pass):
 
 @dataclass(frozen=True, repr=False)
 class PrintIR(ModulePass):
-    """Writes the module's text, weights by digest, to `stream` (standard error where it is None)."""
+    """Writes the module's text, weights by digest, to `stream` (standard error where it is None).
+
+    `header` says where in a sequence it stands.
+    """
 
     info: ClassVar[PassInfo] = PassInfo("PrintIR", 0)
     header: str = ""

@@ -16,11 +16,8 @@ from relaybuild.passes.simplify_expr import SimplifyExpr
 from relaybuild.passes.simplify_inference import SimplifyInference
 
 
-def default_pipeline(opt_level: int = 3) -> Sequential:
-    """What every model goes through before partitioning: the passes of at most `opt_level`.
-
-    The context gates them as well: run the result under `PassContext(opt_level=opt_level)`.
-    """
+def default_pipeline() -> Sequential:
+    """What every model goes through before partitioning; the context's level says which of it runs."""
     passes = (
         # all others look at types, and keep them
         InferType(),
@@ -43,5 +40,4 @@ def default_pipeline(opt_level: int = 3) -> Sequential:
         # what nothing uses by now
         DeadCodeElimination(),
     )
-    enabled = [each for each in passes if each.info.opt_level <= opt_level]
-    return Sequential(enabled, name="default")
+    return Sequential(passes, name="default")

@@ -25,7 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "build": BASE,
     "runtime": BASE,
     "driver": BASE | {"ir", "passes", "frontend", "lower", "partition", "contrib", "build", "runtime"},
-    "cli": BASE | {"driver", "runtime", "build", "frontend", "ir"},
+    "cli": BASE | {"driver", "runtime", "build", "frontend", "ir", "passes"},
     "__main__": {"cli"},
     "relay": BASE | {"ir", "passes"},
     "": {"driver", "runtime", "ir", "passes", "relay"},

@@ -106,7 +106,7 @@ class Batch:
 def generate(function: Function, target: str, opt_level: int = 3) -> GeneratedCode:
     """The host's code of a function, after the passes."""
     with PassContext(opt_level=opt_level):
-        main = default_pipeline(opt_level)(IRModule({"main": function}))["main"]
+        main = default_pipeline()(IRModule({"main": function}))["main"]
     count = len(main.body.checked_type.fields) if isinstance(main.body.checked_type, TupleType) else 1
     chosen = Target.parse(target)
     inputs = tuple(f"x{number}" for number in range(len(main.params)))

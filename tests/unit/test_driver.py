@@ -14,7 +14,10 @@ from relaybuild.ir.module import IRModule
 from relaybuild.ir.op import call_op
 from relaybuild.ir.printer import print_module
 from relaybuild.ir.types import TensorType
+from relaybuild.passes.infra import PassContext
+from relaybuild.passes.instruments import PassTimingInstrument
 from relaybuild.runtime import load_module
+from relaybuild.target import create
 
 
 def module() -> IRModule:
@@ -101,3 +104,16 @@ def test_names_are_made_unique() -> None:
     assert model.output_names == ["output"]
     found = model.run({"x": np.ones(2, "float32"), "x_1": np.full(2, 3, "float32")})
     np.testing.assert_array_equal(found["output"], [-2, -2])
+
+
+def test_the_entered_context_and_target_decide() -> None:
+    timing = PassTimingInstrument()
+    with PassContext(opt_level=1, disabled_pass=["InferType"], required_pass=["FoldScaleAxis"], instruments=[timing]):
+        with create("c"):
+            artifact = driver.compile(module())
+        assert load_module(artifact.path).target == "c"
+        driver.compile(module(), target="c", opt_level=2)
+    first, second = ([child.name for child in top.children] for top in timing.timings)
+    assert "InferType" not in (*first, *second)
+    assert "FoldScaleAxis" in first
+    assert ("FoldConstant" in first, "FoldConstant" in second) == (False, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -155,3 +156,34 @@ def test_a_machine_without_cpuinfo_has_no_flags(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(Path, "read_text", unreadable)
     assert target_module._linux_cpu_flags.__wrapped__() == frozenset()
+
+
+def test_the_current_target_is_the_innermost_of_the_thread() -> None:
+    assert Target.current() is None
+    with target_module.create("x86-64-v3") as outer:
+        assert Target.current() is outer
+        with pytest.raises(UserError), target_module.create("c"):
+            assert Target.current() == Target.parse("c")
+            raise UserError("leaves it")
+        assert Target.current() is outer
+        seen: list[Target | None] = []
+        thread = threading.Thread(target=lambda: seen.append(Target.current()))
+        thread.start()
+        thread.join()
+        assert seen == [None]
+    assert Target.current() is None
+
+
+def test_the_target_asked_for() -> None:
+    c = Target.parse("c")
+    assert target_module.chosen("c") == c
+    assert target_module.chosen(c) is c
+    assert target_module.chosen(None) == Target.host()
+    with c:
+        assert target_module.chosen(None) is c
+        assert target_module.chosen("aarch64") == Target.parse("aarch64")
+
+
+def test_a_name_of_another_tool_is_refused() -> None:
+    with pytest.raises(UserError, match=r"^unknown target: 'llvm' \(known: c, aarch64, x86-64-v2, "):
+        target_module.create("llvm")

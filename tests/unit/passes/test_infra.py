@@ -366,10 +366,17 @@ def test_sequential_says_what_it_runs() -> None:
 
 
 def test_the_pipeline_of_a_level() -> None:
-    names = [child.info.name for child in default_pipeline(2).passes]
-    assert "FoldScaleAxis" not in names
-    assert names[0] == "InferType"
-    assert [child.info.name for child in default_pipeline().passes].count("FoldConstant") == 2
+    ran = []
+    for level in (0, 2, 3):
+        timing = PassTimingInstrument()
+        with PassContext(opt_level=level, instruments=[timing]):
+            default_pipeline()(log_function())
+        ran.append([child.name for child in timing.timings[0].children])
+    assert "FoldConstant" not in ran[0]
+    assert "FoldScaleAxis" not in ran[1]
+    assert ran[1].count("FoldConstant") == ran[2].count("FoldConstant") == 2
+    assert ran[2][0] == "InferType"
+    assert "FoldScaleAxis" in ran[2]
 
 
 def test_a_users_pipeline() -> None:
