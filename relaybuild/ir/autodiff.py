@@ -14,8 +14,8 @@ from relaybuild.errors import UnsupportedError
 from relaybuild.ir import trampoline
 from relaybuild.ir.expr import Call, Constant, Expr, If, Tuple, TupleGetItem, Var
 from relaybuild.ir.gradients import gradient_rule
-from relaybuild.ir.gradients._build import field_of
-from relaybuild.ir.op import Op, call_op
+from relaybuild.ir.gradients._build import field_of, filled
+from relaybuild.ir.op import Op
 from relaybuild.ir.scopes import Scope, ScopeTree, common_scope, scope_tree
 from relaybuild.ir.types import TensorType, TupleType, Type
 
@@ -56,7 +56,7 @@ def is_differentiable(kind: Type) -> bool:
 def _filled(kind: Type, value: int) -> Expr:
     if not isinstance(kind, TensorType):
         raise UnsupportedError(f"there is no gradient of a value of type {kind}: expected tensors and tuples of them")
-    return call_op("full", [], shape=kind.static_shape, fill_value=float(value), dtype=kind.dtype)
+    return filled(kind, value)
 
 
 @dataclass

@@ -22,9 +22,16 @@ def scalar(value: float, like: Expr) -> Constant:
     return const(value, like.tensor_type.dtype)
 
 
+def filled(kind: TensorType, value: float) -> Expr:
+    """A tensor of static shape whose elements are all `value`."""
+    if not kind.shape:
+        return const(value, kind.dtype)
+    return call_op("full", [], shape=kind.static_shape, fill_value=float(value), dtype=kind.dtype)
+
+
 def zeros(kind: TensorType) -> Expr:
     """A tensor of zeros of static shape."""
-    return call_op("full", [], shape=kind.static_shape, fill_value=0.0, dtype=kind.dtype)
+    return filled(kind, 0)
 
 
 def reshaped(value: Expr, shape: Sequence[int]) -> Expr:
