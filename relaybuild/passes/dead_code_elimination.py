@@ -1,51 +1,66 @@
 """DeadCodeElimination: drops lets whose variable is never needed, and functions that no entry reaches.
 
-Expressions of a dataflow graph that nothing uses are in no program, and need no pass.
+What reads, writes or makes a reference, and a call of what may do so, is needed. Expressions of a dataflow graph that
+nothing uses are in no program, and need no pass.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 from relaybuild.ir.expr import Expr, Function, Let, Var
-from relaybuild.ir.infer import calls_of
 from relaybuild.ir.module import IRModule
+from relaybuild.ir.scopes import scope_tree
 from relaybuild.ir.visitor import post_order
-from relaybuild.passes._rewrite import rewrite_under
+from relaybuild.passes._blocks import recursive_lets
+from relaybuild.passes._effects import find_effects
+from relaybuild.passes._rewrite import allowed, rewrite_under
 from relaybuild.passes.infra import ModulePass, PassContext, PassInfo, is_left_alone
+from relaybuild.passes.remove_unused_functions import without_unused
+
+_Transform: TypeAlias = Callable[[Function, Sequence[Let], Set[int], PassContext], Function]
 
 
 @dataclass(frozen=True, repr=False)
 class DeadCodeElimination(ModulePass):
-    """`entry_functions` are those that can be called from outside; a module that has none of them keeps them all."""
+    """`entry_functions` are those that can be called from outside; a module that has none of them keeps them all.
 
-    info: ClassVar[PassInfo] = PassInfo("DeadCodeElimination", 1)
+    With `inline_once`, a let whose variable is used once, within the same function, and whose value has no effect,
+    is replaced by the value. With `ignore_impurity`, effects do not keep a let, and do not keep one from being
+    replaced: the caller answers for it that none of them matters.
+    """
+
+    info: ClassVar[PassInfo] = PassInfo("DeadCodeElimination", 1, ("InferType",))
+    inline_once: bool = False
+    ignore_impurity: bool = False
     entry_functions: tuple[str, ...] = ("main",)
 
     def transform_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
-        reached = _reachable(mod, [name for name in self.entry_functions if name in mod] or list(mod))
-        return mod.with_functions({name: _without_dead_lets(mod[name], ctx) for name in mod if name in reached})
+        mod = self._each(without_unused(mod, self.entry_functions), _without_dead_lets, ctx)
+        return self._each(mod, _inlined_once, ctx) if self.inline_once else mod
+
+    def _each(self, mod: IRModule, transform: _Transform, ctx: PassContext) -> IRModule:
+        lets = {name: _lets(function) for name, function in mod.functions.items() if not is_left_alone(function)}
+        if not any(lets.values()):
+            return mod
+        effects = {} if self.ignore_impurity else find_effects(mod)
+        impure = {name: found.any for name, found in effects.items()}
+        done = {
+            name: transform(mod[name], found, impure.get(name, frozenset()), ctx)
+            for name, found in lets.items()
+            if found
+        }
+        return mod.with_functions({**mod.functions, **done})
 
 
-def _reachable(mod: IRModule, entries: list[str]) -> set[str]:
-    reached = set(entries)
-    stack = list(entries)
-    while stack:
-        for callee in calls_of(mod[stack.pop()]):
-            if callee in mod and callee not in reached:
-                reached.add(callee)
-                stack.append(callee)
-    return reached
+def _lets(function: Function) -> list[Let]:
+    return [node for node in post_order(function) if isinstance(node, Let)]
 
 
-def _without_dead_lets(function: Function, ctx: PassContext) -> Function:
-    if is_left_alone(function):
-        return function
-    lets = [node for node in post_order(function) if isinstance(node, Let)]
-    if not lets:
-        return function
-    needed = _needed_variables(function, {id(node.var): node.value for node in lets})
+def _without_dead_lets(function: Function, lets: Sequence[Let], impure: Set[int], ctx: PassContext) -> Function:
+    needed = _needed_variables(function, {id(let.var): let.value for let in lets}, impure)
     result = rewrite_under(
         ctx, function, lambda node: node.body if isinstance(node, Let) and id(node.var) not in needed else node
     )
@@ -53,8 +68,11 @@ def _without_dead_lets(function: Function, ctx: PassContext) -> Function:
     return result
 
 
-def _needed_variables(root: Expr, values: dict[int, Expr]) -> set[int]:
-    """Ids of the variables on which the result depends: a let's value counts once its variable is reached."""
+def _needed_variables(root: Expr, values: Mapping[int, Expr], impure: Set[int]) -> set[int]:
+    """Ids of the variables on which the result or an effect depends.
+
+    A let's value counts once its variable is reached, or at once where it has an effect; then its variable stays.
+    """
     needed: set[int] = set()
     seen: set[int] = set()
     stack: list[Expr] = [root]
@@ -66,6 +84,38 @@ def _needed_variables(root: Expr, values: dict[int, Expr]) -> set[int]:
         if isinstance(node, Var):
             needed.add(id(node))
             stack.extend([values[id(node)]] if id(node) in values else [])
+        elif isinstance(node, Let):
+            stack.append(node.body)
+            if id(node.value) in impure:
+                needed.add(id(node.var))
+                stack.append(node.value)
         else:
-            stack.extend([node.body] if isinstance(node, Let) else node.children())
+            stack.extend(node.children())
     return needed
+
+
+def _inlined_once(function: Function, lets: Sequence[Let], impure: Set[int], ctx: PassContext) -> Function:
+    tree = scope_tree(function)
+    recursive = recursive_lets(tree)
+    replaced: dict[int, Let] = {}
+    for let in lets:
+        used_once = tree.uses.get(id(let.var)) == 1 and id(let) not in recursive
+        same_function = used_once and tree.placed[id(let.var)].function is tree.inner[id(let)][0].function
+        if same_function and id(let.value) not in impure and allowed(ctx, let, let.body) is not let:
+            replaced[id(let.var)] = let
+    return _with_values(function, tree.order, replaced)
+
+
+def _with_values(function: Function, order: Sequence[Expr], replaced: Mapping[int, Let]) -> Function:
+    """The function without some lets, their variables replaced by what they were bound to."""
+    done: dict[int, Expr] = {}
+    for node in order:
+        if isinstance(node, Var) and id(node) in replaced:
+            done[id(node)] = done[id(replaced[id(node)].value)]
+        elif isinstance(node, Let) and id(node.var) in replaced:
+            done[id(node)] = done[id(node.body)]
+        else:
+            done[id(node)] = node.with_children([done[id(child)] for child in node.children()])
+    result = done[id(function)]
+    assert isinstance(result, Function)
+    return result
