@@ -22,7 +22,6 @@ UNSUPPORTED = {
     "nn.adaptive_avg_pool2d-2": "windows of different sizes",
     "nn.conv2d-7": _TYPES,
     "nn.conv2d-8": _TYPES,
-    "nn.conv2d-9": "channels innermost",
     "nn.max_pool2d-9": _TYPES,
 }
 """Operators and cases that the host refuses, with the reason."""

@@ -313,6 +313,12 @@ def dense(name: str, r: Random) -> Iterator[Sample]:
     yield [r.real(2, 5, dtype="float64"), r.real(3, 5, dtype="float64")], {}
 
 
+@samples("nn.contrib_dense_pack")
+def dense_pack(name: str, r: Random) -> Iterator[Sample]:
+    yield [r.real(2, 5), r.real(3, 5, 16)], {}
+    yield [r.real(2, 3, 8), r.real(3, 2, 4, 4)], {"weight_layout": "NC4c4n"}
+
+
 @samples("nn.matmul")
 def matmul(name: str, r: Random) -> Iterator[Sample]:
     yield [r.real(3, 7), r.real(7, 5)], {}

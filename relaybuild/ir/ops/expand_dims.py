@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from relaybuild.ir.layout import LayoutCall, LayoutChoice
 from relaybuild.ir.op import Attrs, Op, OpKind, TypeMismatch
 from relaybuild.ir.ops._indexing import reshape_index
 from relaybuild.ir.ops._shapes import Array, as_ints, expect_tensor, normalize_axes, normalize_axis
@@ -76,7 +77,25 @@ def compute(s: ScalarAlgebra, args: Sequence[Accessor], index: Sequence[Index], 
     return args[0](reshape_index(index, call.arg_types[0].shape, call.out_type.shape))
 
 
+def follow_squeeze(call: LayoutCall) -> LayoutChoice | None:
+    """All stored parts of the axes are taken out."""
+    layout = call.layouts[0]
+    axes = _squeezed_axes(call.types[0].shape, call.attrs)
+    places = tuple(place for place, (axis, _) in enumerate(layout.axes) if axis in axes)
+    return LayoutChoice((layout,), (layout.without(axes),), SqueezeAttrs(places))
+
+
 OPS = (
     Op("expand_dims", 1, infer_expand_type, evaluate_expand, OpKind.INJECTIVE, ExpandDimsAttrs, compute, ("data",)),
-    Op("squeeze", 1, infer_squeeze_type, evaluate_squeeze, OpKind.INJECTIVE, SqueezeAttrs, compute, ("data",)),
+    Op(
+        "squeeze",
+        1,
+        infer_squeeze_type,
+        evaluate_squeeze,
+        OpKind.INJECTIVE,
+        SqueezeAttrs,
+        compute,
+        ("data",),
+        follow_layout=follow_squeeze,
+    ),
 )

@@ -94,7 +94,8 @@ def follow_layout(call: LayoutCall) -> LayoutChoice | None:
         end.append(part.stop // factor if part.stop >= 0 else -number(call.types[0].shape[axis], "an extent") - 1)
         strides.append(part.step)
         axes.append(layout.outer(axis))
-    attrs = StridedSliceAttrs(tuple(begin), tuple(end), tuple(strides), tuple(axes))
+    steps = None if all(stride == 1 for stride in strides) else tuple(strides)
+    attrs = StridedSliceAttrs(tuple(begin), tuple(end), steps, tuple(axes))
     return LayoutChoice((layout,), (layout,), attrs)
 
 
