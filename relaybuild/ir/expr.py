@@ -249,7 +249,7 @@ def _call_type(op: Op | Expr, types: list[Type], attrs: Attrs | None, span: Span
     if not isinstance(op, Expr):
         return op.check(types, attrs, span)
     found = op._type
-    if isinstance(found, FuncType) and not found.type_params:
+    if isinstance(found, FuncType) and not found.type_params and found.arg_types == tuple(types):
         return found.ret_type
     return None
 
@@ -279,7 +279,7 @@ class Function(Expr):
         _set(self, "type_params", tuple(type_params))
         _set(self, "attrs", dict(sorted((attrs or {}).items())))
         _set(self, "span", span)
-        result = body._type or (ret_type if is_complete(ret_type) else None)
+        result = body._type if ret_type is None else ret_type if is_complete(ret_type) else None
         arg_types = [param._type for param in self.params if param._type is not None]
         complete = result is not None and len(arg_types) == len(self.params)
         _set(self, "_type", FuncType(tuple(arg_types), result, self.type_params) if complete and result else None)
