@@ -311,6 +311,8 @@ def dense(name: str, r: Random) -> Iterator[Sample]:
     yield [r.real(13), r.real(3, 13)], {}
     yield [r.real(1, 1), r.real(1, 1)], {}
     yield [r.real(2, 5, dtype="float64"), r.real(3, 5, dtype="float64")], {}
+    yield [r.real(4, 6), r.real(2, 6)], {"units": 2}
+    yield [r.between(-9, 9, 3, 7, dtype="int8"), r.between(-9, 9, 4, 7, dtype="int8")], {"out_dtype": "int32"}
 
 
 @samples("nn.contrib_dense_pack")
@@ -434,6 +436,8 @@ def variance(name: str, r: Random) -> Iterator[Sample]:
     yield [r.real(2, 3, 5)], {"axis": 1}
     yield [r.real(2, 3, 5)], {"axis": (0, 2), "keepdims": True}
     yield [r.real(11)], {}
+    yield [r.real(2, 3, 5)], {"axis": (0, 2), "unbiased": True}
+    yield [r.real(2, 1)], {"axis": 1, "unbiased": True}
 
 
 @samples("all", "any")
@@ -634,6 +638,20 @@ def layout_transform(name: str, r: Random) -> Iterator[Sample]:
     yield [r.real(6, 4)], {"src_layout": "NC", "dst_layout": "NC3n"}
     yield [r.real(3, 1, 5)], {"src_layout": "ABC", "dst_layout": "ABC1b"}
     yield [r.real(3)], {"src_layout": "A", "dst_layout": "A"}
+
+
+@samples("nn.space_to_batch_nd")
+def space_to_batch(name: str, r: Random) -> Iterator[Sample]:
+    yield [r.real(2, 4, 6, 3)], {"block_shape": (2, 3), "paddings": ((0, 0), (0, 0))}
+    yield [r.real(1, 5, 7)], {"block_shape": (3, 2), "paddings": ((1, 0), (0, 1)), "pad_value": 2.0}
+    yield [r.between(-9, 9, 3, 2, 4, dtype="int32")], {"block_shape": (1, 2), "paddings": ((0, 0), (2, 0))}
+
+
+@samples("nn.batch_to_space_nd")
+def batch_to_space(name: str, r: Random) -> Iterator[Sample]:
+    yield [r.real(12, 2, 2, 3)], {"block_shape": (2, 3), "crops": ((0, 0), (0, 0))}
+    yield [r.real(6, 2, 4)], {"block_shape": (3, 2), "crops": ((1, 0), (0, 1))}
+    yield [r.between(-9, 9, 6, 2, 3, dtype="int32")], {"block_shape": (1, 2), "crops": ((0, 0), (2, 0))}
 
 
 @samples("one_hot")

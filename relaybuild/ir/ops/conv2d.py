@@ -34,13 +34,16 @@ class Conv2DAttrs(Attrs):
     """`padding`: top, left, bottom, right. Layouts name the axes: any order of NCHW and OIHW (I is channels per group),
     with channels split into blocks or not; `out_layout` is the result's, "" for the data's.
 
-    `out_dtype`: what is accumulated and returned, "" for the data's.
+    `out_dtype`: what is accumulated and returned, "" for the data's. `channels` and `kernel_size` repeat what the
+    weight's shape says, and are checked against it.
     """
 
     strides: tuple[int, ...] = (1, 1)
     padding: tuple[int, ...] = (0, 0, 0, 0)
     dilation: tuple[int, ...] = (1, 1)
     groups: int = 1
+    channels: int | None = None
+    kernel_size: tuple[int, ...] | None = None
     data_layout: str = "NCHW"
     kernel_layout: str = "OIHW"
     out_layout: str = ""
@@ -50,6 +53,8 @@ class Conv2DAttrs(Attrs):
         object.__setattr__(self, "strides", as_pair(self.strides))
         object.__setattr__(self, "padding", as_padding(self.padding))
         object.__setattr__(self, "dilation", as_pair(self.dilation))
+        if self.kernel_size is not None:
+            object.__setattr__(self, "kernel_size", as_pair(self.kernel_size))
 
 
 def infer_type(types: Sequence[Type], attrs: Conv2DAttrs) -> Type:
@@ -62,6 +67,7 @@ def infer_type(types: Sequence[Type], attrs: Conv2DAttrs) -> Type:
     expect_same_dtype((data, weight))
     out_channels, group_channels, *window = (number(extent, "an extent of weight") for extent in weight_shape)
     expect_groups(number(in_channels, "data's channels"), group_channels, out_channels, attrs.groups)
+    expect_weight(out_channels, window, attrs.channels, attrs.kernel_size)
     places = [
         window_extent(
             number(spatial[axis], f"data's extent {'HW'[axis]}"),
@@ -108,6 +114,17 @@ def expect_groups(in_channels: int, group_channels: int, out_channels: int, grou
         )
     if out_channels % groups:
         raise TypeMismatch(f"expected weight's output channels a multiple of groups {groups}, found {out_channels}")
+
+
+def expect_weight(
+    out_channels: int, window: Sequence[int], channels: int | None, kernel_size: Sequence[int] | None
+) -> None:
+    """Raise unless the weight is what the attributes `channels` and `kernel_size` say, where they are given."""
+    if channels is not None and channels != out_channels:
+        raise TypeMismatch(f"expected weight's output channels {channels} ('channels'), found {out_channels}")
+    if kernel_size is not None and tuple(kernel_size) != tuple(window):
+        wanted, found = ("x".join(map(str, extents)) for extents in (kernel_size, window))
+        raise TypeMismatch(f"expected a weight over {wanted} places ('kernel_size'), found {found}")
 
 
 def evaluate(values: Sequence[Array], attrs: Conv2DAttrs) -> Array:

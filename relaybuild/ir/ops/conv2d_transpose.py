@@ -25,24 +25,32 @@ from relaybuild.ir.ops._shapes import (
     transposed_window_extent,
 )
 from relaybuild.ir.ops._windows import taps
+from relaybuild.ir.ops.conv2d import expect_weight
 from relaybuild.ir.types import TensorType, Type
 
 
 @dataclass(frozen=True)
 class Conv2DTransposeAttrs(Attrs):
-    """`padding` (top, left, bottom, right) is cut off the result; `output_padding` is added at its end."""
+    """`padding` (top, left, bottom, right) is cut off the result; `output_padding` is added at its end.
+
+    `channels` and `kernel_size` repeat what the weight's shape says, and are checked against it.
+    """
 
     strides: tuple[int, ...] = (1, 1)
     padding: tuple[int, ...] = (0, 0, 0, 0)
-    output_padding: tuple[int, ...] = (0, 0)
     dilation: tuple[int, ...] = (1, 1)
+    channels: int | None = None
+    kernel_size: tuple[int, ...] | None = None
     groups: int = 1
+    output_padding: tuple[int, ...] = (0, 0)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "strides", as_pair(self.strides))
         object.__setattr__(self, "padding", as_padding(self.padding))
         object.__setattr__(self, "output_padding", as_pair(self.output_padding))
         object.__setattr__(self, "dilation", as_pair(self.dilation))
+        if self.kernel_size is not None:
+            object.__setattr__(self, "kernel_size", as_pair(self.kernel_size))
 
 
 def infer_type(types: Sequence[Type], attrs: Conv2DTransposeAttrs) -> Type:
@@ -59,6 +67,7 @@ def infer_type(types: Sequence[Type], attrs: Conv2DTransposeAttrs) -> Type:
         raise TypeMismatch(f"expected weight's input channels {data_channels} (data channels), found {in_channels}")
     if in_channels % attrs.groups:
         raise TypeMismatch(f"expected data channels a multiple of groups {attrs.groups}, found {in_channels}")
+    expect_weight(group_out * attrs.groups, window, attrs.channels, attrs.kernel_size)
     spatial = [number(data.shape[axis], f"data's extent {'NCHW'[axis]}") for axis in (2, 3)]
     return TensorType((data.shape[0], group_out * attrs.groups, *output_extents(spatial, window, attrs)), dtype)
 

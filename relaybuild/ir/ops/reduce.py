@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from math import inf, prod
 from typing import Any
 
 import numpy as np
 
+from relaybuild.ir.expr import Call, Expr, const
 from relaybuild.ir.layout import LayoutCall, LayoutChoice
-from relaybuild.ir.op import Attrs, Op, OpKind, TypeMismatch
+from relaybuild.ir.op import Attrs, Op, OpKind, TypeMismatch, call_op
 from relaybuild.ir.ops._shapes import (
     BOOL,
     FLOAT,
@@ -38,6 +41,13 @@ class ReduceAttrs(Attrs):
             object.__setattr__(self, "axis", as_ints(self.axis))
 
 
+@dataclass(frozen=True)
+class VarianceAttrs(ReduceAttrs):
+    """`unbiased` divides by one less than the number of elements."""
+
+    unbiased: bool = False
+
+
 def reduced_axes(attrs: ReduceAttrs, rank: int) -> tuple[int, ...]:
     """The axes of a tensor of that rank which are reduced, ascending."""
     axes = normalize_axes(attrs.axis, rank)
@@ -60,17 +70,19 @@ def follow_layout(call: LayoutCall) -> LayoutChoice | None:
     axes = reduced_axes(attrs, layout.rank)
     places = tuple(place for place, (axis, _) in enumerate(layout.axes) if axis in axes)
     result = layout.with_unit_blocks(axes) if attrs.keepdims else layout.without(axes)
-    return LayoutChoice((layout,), (result,), ReduceAttrs(places, attrs.keepdims))
+    return LayoutChoice((layout,), (result,), replace(attrs, axis=places, exclude=False))
+
+
+def infer_type(types: Sequence[Type], attrs: ReduceAttrs, dtypes: frozenset[str]) -> Type:
+    """The data's type without the axes reduced."""
+    data = expect_tensor(types[0])
+    expect_dtype(data, dtypes)
+    axes = reduced_axes(attrs, data.rank)
+    return TensorType(reduced_shape(data.shape, axes, attrs.keepdims), data.dtype)
 
 
 def reduce_op(name: str, function: Callable[..., Any], dtypes: frozenset[str]) -> Op:
     """An operator that reduces axes by `function(array, axes, keepdims)` and keeps the dtype."""
-
-    def infer_type(types: Sequence[Type], attrs: ReduceAttrs) -> Type:
-        data = expect_tensor(types[0])
-        expect_dtype(data, dtypes)
-        axes = reduced_axes(attrs, data.rank)
-        return TensorType(reduced_shape(data.shape, axes, attrs.keepdims), data.dtype)
 
     def evaluate(values: Sequence[Array], attrs: ReduceAttrs) -> Array:
         data = values[0]
@@ -79,7 +91,14 @@ def reduce_op(name: str, function: Callable[..., Any], dtypes: frozenset[str]) -
         return np.asarray(result).astype(data.dtype, copy=False)
 
     return Op(
-        name, 1, infer_type, evaluate, OpKind.REDUCE, ReduceAttrs, arg_names=("data",), follow_layout=follow_layout
+        name,
+        1,
+        partial(infer_type, dtypes=dtypes),
+        evaluate,
+        OpKind.REDUCE,
+        ReduceAttrs,
+        arg_names=("data",),
+        follow_layout=follow_layout,
     )
 
 
@@ -103,9 +122,25 @@ def _mean(data: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
     return np.asarray((total - np.fmod(total, count)) // count)
 
 
-def _variance(data: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
-    centered = data.astype(np.float64) - _mean(data, axes, True)
-    return np.asarray(_sum(centered * centered, axes, keepdims) / np.float64(_count(data, axes)))
+def _variance(values: Sequence[Array], attrs: VarianceAttrs) -> Array:
+    data = values[0]
+    axes = reduced_axes(attrs, data.ndim)
+    with np.errstate(all="ignore"):
+        centered = data.astype(np.float64) - _mean(data, axes, True)
+        count = np.float64(_count(data, axes) - attrs.unbiased)
+        return np.asarray(_sum(centered * centered, axes, attrs.keepdims) / count).astype(data.dtype, copy=False)
+
+
+def _decompose_variance(call: Call) -> Expr:
+    """The unbiased variance by the biased one."""
+    attrs: Any = call.attrs
+    data = call.args[0].tensor_type
+    if not attrs.unbiased or not data.is_static:
+        return call
+    count = prod(data.static_shape[axis] for axis in reduced_axes(attrs, data.rank))
+    biased = call_op(call.op_name, call.args, call.span, **{**dict(attrs.items()), "unbiased": False})
+    scale = const(count / (count - 1) if count != 1 else inf, data.dtype)
+    return call_op("multiply", [biased, scale], call.span)
 
 
 def _max(data: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
@@ -134,5 +169,15 @@ OPS = (
     reduce_op("prod", _prod, NUMERIC),
     reduce_op("all", _all, BOOL),
     reduce_op("any", _any, BOOL),
-    reduce_op("variance", _variance, FLOAT),
+    Op(
+        "variance",
+        1,
+        partial(infer_type, dtypes=FLOAT),
+        _variance,
+        OpKind.REDUCE,
+        VarianceAttrs,
+        arg_names=("data",),
+        follow_layout=follow_layout,
+        decompose=_decompose_variance,
+    ),
 )
