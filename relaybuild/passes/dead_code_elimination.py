@@ -16,6 +16,7 @@ from relaybuild.ir.scopes import scope_tree
 from relaybuild.ir.visitor import post_order
 from relaybuild.passes._blocks import recursive_lets
 from relaybuild.passes._effects import find_effects
+from relaybuild.passes._inlining import replace_bound
 from relaybuild.passes._rewrite import allowed, rewrite_under
 from relaybuild.passes.infra import ModulePass, PassContext, PassInfo, is_left_alone
 from relaybuild.passes.remove_unused_functions import without_unused
@@ -97,25 +98,10 @@ def _needed_variables(root: Expr, values: Mapping[int, Expr], impure: Set[int]) 
 def _inlined_once(function: Function, lets: Sequence[Let], impure: Set[int], ctx: PassContext) -> Function:
     tree = scope_tree(function)
     recursive = recursive_lets(tree)
-    replaced: dict[int, Let] = {}
+    replaced: dict[int, Expr] = {}
     for let in lets:
         used_once = tree.uses.get(id(let.var)) == 1 and id(let) not in recursive
         same_function = used_once and tree.placed[id(let.var)].function is tree.inner[id(let)][0].function
         if same_function and id(let.value) not in impure and allowed(ctx, let, let.body) is not let:
-            replaced[id(let.var)] = let
-    return _with_values(function, tree.order, replaced)
-
-
-def _with_values(function: Function, order: Sequence[Expr], replaced: Mapping[int, Let]) -> Function:
-    """The function without some lets, their variables replaced by what they were bound to."""
-    done: dict[int, Expr] = {}
-    for node in order:
-        if isinstance(node, Var) and id(node) in replaced:
-            done[id(node)] = done[id(replaced[id(node)].value)]
-        elif isinstance(node, Let) and id(node.var) in replaced:
-            done[id(node)] = done[id(node.body)]
-        else:
-            done[id(node)] = node.with_children([done[id(child)] for child in node.children()])
-    result = done[id(function)]
-    assert isinstance(result, Function)
-    return result
+            replaced[id(let.var)] = let.value
+    return replace_bound(function, tree.order, replaced)

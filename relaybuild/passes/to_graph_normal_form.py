@@ -9,11 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from relaybuild.ir.expr import Expr, Function, Let, Var
+from relaybuild.ir.expr import Let
 from relaybuild.ir.module import IRModule
-from relaybuild.ir.scopes import ScopeTree, is_atom, scope_tree
-from relaybuild.passes._blocks import recursive_lets
-from relaybuild.passes._effects import Effects, find_effects
+from relaybuild.passes._effects import find_effects
+from relaybuild.passes._inlining import without_lets
 from relaybuild.passes.infra import ModulePass, PassContext, PassInfo, is_left_alone
 
 
@@ -27,34 +26,11 @@ class ToGraphNormalForm(ModulePass):
         effects = find_effects(mod)
         return mod.with_functions(
             {
-                name: function if is_left_alone(function) else _as_graph(function, effects[name])
+                name: function if is_left_alone(function) else without_lets(function, effects[name], _every)
                 for name, function in mod.functions.items()
             }
         )
 
 
-def _as_graph(function: Function, effects: Effects) -> Function:
-    tree = scope_tree(function)
-    recursive = recursive_lets(tree)
-    lets = {id(node.var): node for node in tree.order if isinstance(node, Let)}
-    done: dict[int, Expr] = {}
-    for node in tree.order:
-        if isinstance(node, Var):
-            let = lets.get(id(node))
-            gone = let is not None and _may_go(let, tree, effects, recursive)
-            done[id(node)] = done[id(let.value)] if let is not None and gone else node
-        elif isinstance(node, Let) and _may_go(node, tree, effects, recursive):
-            done[id(node)] = done[id(node.body)]
-        else:
-            done[id(node)] = node.with_children([done[id(child)] for child in node.children()])
-    result = done[id(function)]
-    assert isinstance(result, Function)
-    return result
-
-
-def _may_go(let: Let, tree: ScopeTree, effects: Effects, recursive: set[int]) -> bool:
-    if id(let.value) in effects.any or id(let) in recursive:
-        return False
-    if is_atom(let.value) or isinstance(let.value, Function) or id(let.var) not in tree.placed:
-        return True
-    return tree.placed[id(let.var)].function is tree.inner[id(let)][0].function
+def _every(let: Let) -> bool:
+    return True
