@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from relaybuild import ir, relay, target
     from relaybuild.driver import Artifact, compile
     from relaybuild.ir.interpreter import interpret
     from relaybuild.ir.module import IRModule
@@ -24,10 +25,26 @@ _HOMES = {
     "load_module": "relaybuild.runtime.module",
 }
 
-__all__ = ["Artifact", "IRModule", "Module", "__version__", "compile", "interpret", "load_module", "parse"]
+__all__ = [
+    "Artifact",
+    "IRModule",
+    "Module",
+    "__version__",
+    "compile",
+    "interpret",
+    "ir",
+    "load_module",
+    "parse",
+    "relay",
+    "target",
+]
+
+_FOLDERS = ("ir", "relay", "target")
 
 
 def __getattr__(name: str) -> Any:
+    if name in _FOLDERS:
+        return importlib.import_module(f"relaybuild.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'relaybuild' has no attribute '{name}'")
     return getattr(importlib.import_module(_HOMES[name]), name)
