@@ -31,7 +31,7 @@ from relaybuild.ir.verifier import verify_module
 from relaybuild.passes.infra import PassContext, builtin_passes, get_pass
 
 ROOT = Path(__file__).parent / "lit"
-PASS = re.compile(r"(?P<name>[a-z-]+)(?:\{(?P<options>[^}]*)\})?")
+PASS = re.compile(r"(?P<name>[a-z][a-z0-9-]*)(?:\{(?P<options>[^}]*)\})?")
 UPDATE = bool(os.environ.get("RELAYBUILD_UPDATE_GOLDEN"))
 
 

@@ -248,7 +248,7 @@ def pass_name(text: str) -> str:
     """The registered name that a text such as `FoldConstant` or `fold-constant` spells; an unknown one is an error."""
     known = all_passes()
     camel = "".join(word[:1].upper() + word[1:] for word in text.split("-"))
-    found = next((name for name in (text, camel) if name in known), None)
+    found = text if text in known else next((name for name in known if name.lower() == camel.lower()), None)
     if found is None:
         near = get_close_matches(camel, known, 3)
         hint = f"the nearest are {', '.join(near)}" if near else f"known are {', '.join(known)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeGuard
 
 from relaybuild.ir.expr import Call, Constant, Expr, Tuple, TupleGetItem
@@ -20,9 +21,11 @@ def tensor_type(node: Expr) -> TensorType | None:
 
 
 class ConstantExprs:
-    """Which expressions are computed from constants alone; every node is looked at once."""
+    """Which expressions are computed from constants alone, or from what `also` counts as one; each node is looked at
+    once."""
 
-    def __init__(self) -> None:
+    def __init__(self, also: Callable[[Expr], bool] = lambda node: False) -> None:
+        self._also = also
         # the node is kept with the answer, so that its id is not given to another
         self._known: dict[int, tuple[Expr, bool]] = {}
 
@@ -40,11 +43,13 @@ class ConstantExprs:
         return self._known[id(root)][1]
 
     def _pending(self, node: Expr) -> list[Expr]:
-        if not _may_be_constant(node):
+        if self._also(node) or not _may_be_constant(node):
             return []
         return [child for child in node.children() if id(child) not in self._known]
 
     def _decide(self, node: Expr) -> bool:
+        if self._also(node):
+            return True
         return _may_be_constant(node) and all(self._known[id(child)][1] for child in node.children())
 
 
