@@ -23,9 +23,9 @@ from relaybuild.ir.expr import Function
 from relaybuild.ir.interpreter import interpret
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.parser import parse
-from relaybuild.ir.types import TensorType, TupleType
+from relaybuild.ir.types import TensorType, TupleType, Type
 from relaybuild.lower.sources import include_dir as kernel_include_dir
-from relaybuild.partition.backend import CodegenOptions, GeneratedCode, all_backends
+from relaybuild.partition.backend import CodegenOptions, GeneratedCode, all_backends, flat_types
 from relaybuild.passes.infra import PRECISE, PassContext
 from relaybuild.passes.pipelines import default_pipeline
 from relaybuild.runtime.header import c_identifier, standalone_header
@@ -142,7 +142,7 @@ def compile(
         main = module["main"]
     title = name or _default_name(model)
     with clock.stage("codegen"):
-        options = _codegen_options(title, machine, source, threads or 0, context)
+        options = _codegen_options(title, machine, source, threads or 0, context, module)
         code = all_backends()["host"].codegen(main, options)
         weights = _evaluate_weights(code)
     spec = _library(options, code, weights)
@@ -193,10 +193,19 @@ def _from_module(module: IRModule, shapes: Mapping[str, Sequence[int]] | None) -
     if "main" not in module:
         raise UserError("the module has no function '@main' to compile")
     main = module["main"]
-    inputs = _names(main, "input_names", [param.name_hint for param in main.params])
-    count = len(main.body.checked_type.fields) if isinstance(main.body.checked_type, TupleType) else 1
-    outputs = _names(main, "output_names", [f"output{number}" if count > 1 else "output" for number in range(count)])
+    params = [name for param in main.params for name in _leaf_names(param.name_hint, param.checked_type)]
+    results = _leaf_names("output", main.body.checked_type)
+    if isinstance(main.body.checked_type, TupleType):
+        results = [f"output{number}" if len(results) > 1 else "output" for number in range(len(results))]
+    inputs, outputs = _names(main, "input_names", params), _names(main, "output_names", results)
     return _Source(module, inputs, outputs, {"format": "relay"})
+
+
+def _leaf_names(name: str, kind: Type) -> list[str]:
+    """Names of the tensors of a value: its own, or, of a tuple's fields, with their numbers behind it."""
+    if not isinstance(kind, TupleType):
+        return [name]
+    return [leaf for number, item in enumerate(kind.fields) for leaf in _leaf_names(f"{name}.{number}", item)]
 
 
 def _names(function: Function, attr: str, default: list[str]) -> tuple[str, ...]:
@@ -229,7 +238,9 @@ def _default_name(model: object) -> str:
     return Path(model).stem if isinstance(model, (str, Path)) else "model"
 
 
-def _codegen_options(name: str, target: Target, source: _Source, threads: int, context: PassContext) -> CodegenOptions:
+def _codegen_options(
+    name: str, target: Target, source: _Source, threads: int, context: PassContext, module: IRModule
+) -> CodegenOptions:
     opt_level, precise = context.opt_level, bool(context.get_config(PRECISE.name))
     flags = (*KERNEL_CFLAGS, *target.cflags)
     return CodegenOptions(
@@ -243,6 +254,7 @@ def _codegen_options(name: str, target: Target, source: _Source, threads: int, c
         opt_level,
         precise,
         {"source": dict(source.provenance), "opt_level": opt_level, "precise": precise},
+        module,
     )
 
 
@@ -337,10 +349,10 @@ def _summary(path: Path, clock: _Clock, source: _Source, code: GeneratedCode, re
 
 
 def _header(options: CodegenOptions, main: Function) -> str:
-    found = main.body.checked_type
-    results = found.fields if isinstance(found, TupleType) else (found,)
-    inputs = [_spec(name, param.tensor_type) for name, param in zip(options.inputs, main.params)]
-    outputs = [_spec(name, kind) for name, kind in zip(options.outputs, results) if isinstance(kind, TensorType)]
+    params = [kind for param in main.params for kind in flat_types(param.checked_type)]
+    results = flat_types(main.body.checked_type)
+    inputs = [_spec(name, kind) for name, kind in zip(options.inputs, params)]
+    outputs = [_spec(name, kind) for name, kind in zip(options.outputs, results)]
     return standalone_header(options.symbol, inputs, outputs)
 
 

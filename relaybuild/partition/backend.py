@@ -10,6 +10,8 @@ from functools import cache
 from typing import Any
 
 from relaybuild.ir.expr import Function
+from relaybuild.ir.module import IRModule
+from relaybuild.ir.types import TensorType, TupleType, Type
 from relaybuild.target import Target
 
 
@@ -17,7 +19,8 @@ from relaybuild.target import Target
 class CodegenOptions:
     """What a code generator is told beside its function.
 
-    `inputs` and `outputs` are the names of the function's parameters and results; `symbol` is a C identifier;
+    `inputs` and `outputs` are the names of the tensors that the function's parameters and results are, the fields of a
+    tuple one by one (`flat_types`); `module` holds the functions that it may call; `symbol` is a C identifier;
     `threads` is the library's default number of threads, 0 for the machine's. `precise` rules out algorithms that
     round differently from a plain sum of products.
     """
@@ -32,6 +35,20 @@ class CodegenOptions:
     opt_level: int = 3
     precise: bool = False
     config: Mapping[str, object] = field(default_factory=dict)
+    module: IRModule = field(default_factory=IRModule)
+
+
+def flat_types(kind: Type) -> tuple[TensorType, ...]:
+    """The tensors of a parameter's or a result's type, in order; what is neither tensor nor tuple is left out."""
+    found: list[TensorType] = []
+    stack = [kind]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, TensorType):
+            found.append(item)
+        elif isinstance(item, TupleType):
+            stack.extend(reversed(item.fields))
+    return tuple(found)
 
 
 @dataclass(frozen=True)

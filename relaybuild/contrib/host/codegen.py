@@ -1,15 +1,14 @@
-"""The host's code generator: a function becomes C kernels, a program that calls them, and `@weights`."""
+"""The host's code generator: a function and those it calls become C kernels, a program, and `@weights`."""
 
 from __future__ import annotations
 
 from relaybuild.contrib.host.anchor import Setting
-from relaybuild.contrib.host.legalize import legalize
-from relaybuild.contrib.host.lower import lower_function
+from relaybuild.contrib.host.control import to_procedures
 from relaybuild.contrib.host.program import Port, ProgramSpec, write_program
+from relaybuild.contrib.host.schedule import lower_program
 from relaybuild.ir.expr import Function
-from relaybuild.ir.types import TensorType, TupleType, Type
 from relaybuild.lower.machine import Machine
-from relaybuild.partition.backend import CodegenOptions, GeneratedCode, SourceUnit
+from relaybuild.partition.backend import CodegenOptions, GeneratedCode, SourceUnit, flat_types
 from relaybuild.target import Target
 
 
@@ -20,19 +19,22 @@ def machine_of(target: Target) -> Machine:
 
 
 def generate(function: Function, options: CodegenOptions) -> GeneratedCode:
-    """The sources of a first-order function over tensors of known shape."""
+    """The sources of a function over tensors of known shape and tuples of them, and of what it calls in its module.
+
+    Raises UnsupportedError, with the place, for what has no native code.
+    """
     target = options.target
-    lowered = lower_function(
-        legalize(function), Setting(machine_of(target), options.precise), fusion=options.opt_level > 0
-    )
+    setting = Setting(machine_of(target), options.precise)
+    lowered = lower_program(to_procedures(function, options.module), setting, fusion=options.opt_level > 0)
+    params = [kind for param in function.params for kind in flat_types(param.checked_type)]
     spec = ProgramSpec(
         options.name,
         options.symbol,
         target.name,
         " ".join(target.cpu_features.split()),
         options.flags,
-        tuple(Port(name, param.tensor_type) for name, param in zip(options.inputs, function.params)),
-        tuple(Port(name, found) for name, found in zip(options.outputs, _results(function.body.checked_type))),
+        tuple(Port(name, kind) for name, kind in zip(options.inputs, params)),
+        tuple(Port(name, kind) for name, kind in zip(options.outputs, flat_types(function.body.checked_type))),
         options.threads,
         dict(options.config),
     )
@@ -58,8 +60,3 @@ def generate(function: Function, options: CodegenOptions) -> GeneratedCode:
         program.arena_bytes,
         kernels,
     )
-
-
-def _results(found: Type) -> tuple[TensorType, ...]:
-    fields = found.fields if isinstance(found, TupleType) else (found,)
-    return tuple(field for field in fields if isinstance(field, TensorType))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -17,9 +18,21 @@ from relaybuild.ir.visitor import rewrite
 Rule = Callable[[Call], Expr]
 
 
-def legalize(function: Function) -> Function:
+@dataclass(frozen=True)
+class Legalized:
+    """What nodes became, by id, first by operators' own decompositions and then by the rules here.
+
+    Handed from function to function it makes what they share the same in each; the caller keeps them alive meanwhile.
+    """
+
+    decomposed: dict[int, Expr] = field(default_factory=dict)
+    ruled: dict[int, Expr] = field(default_factory=dict)
+
+
+def legalize(function: Function, known: Legalized | None = None) -> Function:
     """The function with every rule applied, its own results included, and operators' own decompositions before."""
-    return function.with_body(rewrite(rewrite(function.body, _decomposed), _apply))
+    done = Legalized() if known is None else known
+    return function.with_body(rewrite(rewrite(function.body, _decomposed, done.decomposed), _apply, done.ruled))
 
 
 def _decomposed(node: Expr) -> Expr:

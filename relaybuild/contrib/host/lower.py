@@ -10,12 +10,15 @@ from relaybuild.contrib.host.fuse import Group, fuse
 from relaybuild.contrib.host.place import (
     ALIASES,
     Placement,
+    Ports,
     Storage,
     View,
     alias_of,
     external_inputs,
     place,
+    row_major_view,
     slice_of,
+    tensor_bytes,
 )
 from relaybuild.contrib.host.values import Values, analyse, argument_types, arguments, is_scalar_constant
 from relaybuild.contrib.host.weights import WeightTable
@@ -52,10 +55,19 @@ class Lowered:
     arena: list[Storage] = field(default_factory=list)
 
 
-def lower_function(function: Function, setting: Setting, *, fusion: bool = True) -> Lowered:
+def lower_function(
+    function: Function,
+    setting: Setting,
+    *,
+    fusion: bool = True,
+    ports: Ports | None = None,
+    weights: WeightTable | None = None,
+) -> Lowered:
     """The steps of a legalized first-order dataflow function.
 
-    Raises UnsupportedError that lists every operator without a kernel, with the nodes it comes from.
+    `ports` says where its parameters and results lie, by default in the caller's tensors; `weights` is the table to
+    which its weights are added, by default a new one. Raises UnsupportedError that lists every operator without a
+    kernel, with the nodes it comes from.
     """
     values = analyse(function)
     anchors = all_anchors()
@@ -66,12 +78,26 @@ def lower_function(function: Function, setting: Setting, *, fusion: bool = True)
         if node.op_name in anchors
     }
     groups = fuse(values, {name: anchor.loads for name, anchor in anchors.items()}, enabled=fusion)
-    placement = place(values, groups, anchors, needs)
-    lowering = _Lowering(function, values, anchors, needs, placement, setting)
+    where = ports or _caller_ports(function, values)
+    placement = place(values, groups, anchors, needs, where.outputs)
+    lowering = _Lowering(
+        values, anchors, needs, placement, setting, where, WeightTable() if weights is None else weights
+    )
+    lowering.views.update((id(param), view) for param, view in zip(function.params, where.inputs))
     for group in groups:
         lowering.add_group(group)
     lowering.add_outputs()
     return Lowered(lowering.steps, lowering.weights, lowering.arena())
+
+
+def _caller_ports(function: Function, values: Values) -> Ports:
+    """The caller's tensors."""
+    params = [param.tensor_type for param in function.params]
+    results = [output.tensor_type for output in values.outputs]
+    return Ports(
+        tuple(row_major_view(Storage("input", tensor_bytes(kind), n), kind) for n, kind in enumerate(params)),
+        tuple(Storage("output", tensor_bytes(kind), number) for number, kind in enumerate(results)),
+    )
 
 
 def _check_supported(values: Values, anchors: Mapping[str, Anchor]) -> None:
@@ -97,12 +123,13 @@ class _Lowering:
 
     def __init__(
         self,
-        function: Function,
         values: Values,
         anchors: Mapping[str, Anchor],
         needs: dict[int, tuple[Need, ...]],
         placement: Placement,
         setting: Setting,
+        ports: Ports,
+        weights: WeightTable,
     ) -> None:
         self.values = values
         self.anchors = anchors
@@ -110,14 +137,11 @@ class _Lowering:
         self.placement = placement
         self.setting = setting
         self.machine = setting.machine
-        self.weights = WeightTable()
+        self.ports = ports
+        self.weights = weights
         self.steps: list[Step] = []
         self.views: dict[int, View] = {}
         self._copies: dict[tuple[int, int, Halo], View] = {}
-        for number, parameter in enumerate(function.params):
-            layout = Layout.row_major(parameter.tensor_type.static_shape)
-            storage = Storage("input", layout.size * parameter.tensor_type.itemsize, number)
-            self.views[id(parameter)] = View(storage, layout, parameter.tensor_type.dtype)
 
     def add_group(self, group: Group) -> None:
         """Lower one group, or find that its value lies in its argument's memory already, or has no elements."""
@@ -146,7 +170,7 @@ class _Lowering:
         if group.anchor is not None or len(group.nodes) != 1 or root.op_name not in ALIASES:
             return False
         wanted = self.placement.views[id(root)]
-        if wanted.storage.kind == "output" or id(root) in self.placement.parts:
+        if wanted.storage in self.ports.outputs or id(root) in self.placement.parts:
             return False
         source = self.view(arguments(root)[0])
         layout = alias_of(root, source.layout)
@@ -181,15 +205,11 @@ class _Lowering:
         self.steps.append(Step(kernel, (source,), view, (_node_name(reason),), True, 0))
 
     def add_outputs(self) -> None:
-        """Copy the outputs that do not lie in the caller's memory yet."""
-        for number, output in enumerate(self.values.outputs):
+        """Copy the outputs that do not lie in their places yet."""
+        for output, storage in zip(self.values.outputs, self.ports.outputs):
             view = self.view(output)
-            if view.storage.kind == "output" and view.storage.number == number and view.layout.is_dense:
-                continue
-            found = output.tensor_type
-            layout = Layout.row_major(found.static_shape)
-            target = View(Storage("output", layout.size * found.itemsize, number), layout, found.dtype)
-            self._copy(output, target, output)
+            if view.storage is not storage or not view.layout.is_dense:
+                self._copy(output, row_major_view(storage, output.tensor_type), output)
 
     def _copy(self, value: Expr, target: View, reason: Expr) -> None:
         if value.tensor_type.num_elements == 0:

@@ -13,6 +13,7 @@ from relaybuild.contrib.host.anchor import Anchor, Buffer, Halo
 from relaybuild.contrib.host.fuse import Group
 from relaybuild.contrib.host.values import Values, arguments
 from relaybuild.ir.expr import Call, Expr, Var
+from relaybuild.ir.types import TensorType
 from relaybuild.lower.layout import BLOCK, NO_HALO, Layout
 
 
@@ -33,6 +34,24 @@ class View:
     storage: Storage
     layout: Layout
     dtype: str
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Where a function finds its parameters and puts its results, in order; results lie there row-major."""
+
+    inputs: tuple[View, ...]
+    outputs: tuple[Storage, ...]
+
+
+def row_major_view(storage: Storage, kind: TensorType) -> View:
+    """A value that fills a storage row by row."""
+    return View(storage, Layout.row_major(kind.static_shape), kind.dtype)
+
+
+def tensor_bytes(kind: TensorType) -> int:
+    """The bytes of a row-major tensor's elements."""
+    return kind.num_elements * kind.itemsize
 
 
 @dataclass
@@ -68,9 +87,16 @@ def itemsize(expr: Expr) -> int:
 
 
 def place(
-    values: Values, groups: Sequence[Group], anchors: Mapping[str, Anchor], needs: Mapping[int, Sequence[object]]
+    values: Values,
+    groups: Sequence[Group],
+    anchors: Mapping[str, Anchor],
+    needs: Mapping[int, Sequence[object]],
+    outputs: Sequence[Storage],
 ) -> Placement:
-    """Fix the view of each group's root; `needs` gives the needs of each anchor call, by its id."""
+    """Fix the view of each group's root.
+
+    `needs` gives the needs of each anchor call, by its id, `outputs` the places of the results.
+    """
     wishes: dict[int, _Wish] = {}
     for group in reversed(groups):
         _wish(group, values, wishes, needs)
@@ -78,7 +104,7 @@ def place(
     layouts = _layouts(values, groups, anchors, wishes)
     roots = {id(group.root): group for group in groups}
     for group in reversed(groups):
-        _store(group, values, roots, layouts, placement)
+        _store(group, values, roots, layouts, placement, outputs)
     return placement
 
 
@@ -158,13 +184,18 @@ def _prefers_blocks(group: Group, values: Values, wish: _Wish, layouts: Mapping[
 
 
 def _store(
-    group: Group, values: Values, roots: Mapping[int, Group], layouts: Mapping[int, Layout], placement: Placement
+    group: Group,
+    values: Values,
+    roots: Mapping[int, Group],
+    layouts: Mapping[int, Layout],
+    placement: Placement,
+    outputs: Sequence[Storage],
 ) -> None:
     """Give the root storage of its own unless it has a slice; give slices to the parts of a concatenation."""
     root = group.root
     if id(root) not in placement.views:
         layout = layouts[id(root)]
-        storage = _own_storage(root, layout, values)
+        storage = _own_storage(root, layout, values, outputs)
         placement.views[id(root)] = View(storage, layout, root.tensor_type.dtype)
     if not group.is_concatenation:
         return
@@ -192,11 +223,11 @@ def slice_of(layout: Layout, axis: int, begin: int, extent: int) -> Layout | Non
     return layout.slice_view(begins, [1] * len(shape), shape)
 
 
-def _own_storage(root: Call, layout: Layout, values: Values) -> Storage:
+def _own_storage(root: Call, layout: Layout, values: Values, outputs: Sequence[Storage]) -> Storage:
     if layout.block == 1 and layout.halo == NO_HALO:
         for number, output in enumerate(values.outputs):
             if output is root:
-                return Storage("output", layout.size * itemsize(root), number)
+                return outputs[number]
     return Storage("arena", layout.size * itemsize(root))
 
 

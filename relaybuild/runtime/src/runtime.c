@@ -42,7 +42,12 @@ enum {
   RB_MAX_THREADS = 1024,
   RB_SPIN_NANOSECONDS = 50000,      /* of a thread without work: longer than a futex wake-up */
   RB_BARRIER_NANOSECONDS = 1000000, /* of a thread whose peers work: far shorter than a time slice */
-  RB_SPINS_PER_CLOCK = 64
+  RB_SPINS_PER_CLOCK = 64,
+  RB_SEGMENTS = 32,
+  RB_FIRST_SEGMENT_BYTES = 256 << 10,
+  RB_WORKER_STACK_BYTES = 8 << 20,
+  RB_STACK_RESERVE_BYTES = 48 << 10, /* of the C stack, for kernels, barriers and signal handlers */
+  RB_UNKNOWN_STACK_BYTES = 256 << 10
 };
 
 #define RB_SAME_PLACE(field)                                                                                           \
@@ -60,6 +65,15 @@ RB_SAME_PLACE(arena_bytes);
 RB_SAME_PLACE(scratch_bytes);
 RB_SAME_PLACE(weight_bytes);
 RB_SAME_PLACE(metadata);
+
+/* An instrumented frame of the C stack is larger than a plain one. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define RB_NATIVE_SCALE 6u
+#elif defined(__OPTIMIZE__)
+#define RB_NATIVE_SCALE 1u
+#else
+#define RB_NATIVE_SCALE 3u
+#endif
 
 static _Thread_local char rb_message[1024];
 
@@ -355,6 +369,115 @@ void rb_barrier(struct RbBarrier *barrier, int32_t threads) {
   rb_event_advance(&barrier->phase);
 }
 
+/* Memory for calls: segments, each twice as large as the one before, that stay where they are and are kept for the next
+ * run. Threads find their place in it without talking to each other; whoever first needs a segment allocates it. */
+typedef struct RbStack {
+  _Atomic(unsigned char *) segments[RB_SEGMENTS];
+  size_t limit;        /* bytes of a segment, at most */
+  size_t native_limit; /* bytes of the C stack that calls of this run may take in each thread */
+  int32_t depth_limit; /* calls inside each other, at most; 0: as the stacks allow */
+  _Atomic RbStatus status;
+} RbStack;
+
+/* Stands for a segment that could not be allocated, so that all threads agree on it. */
+static unsigned char rb_no_segment;
+
+static RbStatus rb_stop_calls(RbStack *stack, RbStatus status) {
+  atomic_store(&stack->status, status);
+  return status;
+}
+
+/* The memory of a segment, or NULL on every thread. */
+static unsigned char *rb_segment(RbStack *stack, int32_t number) {
+  unsigned char *found = atomic_load_explicit(&stack->segments[number], memory_order_acquire);
+  if (!found) {
+    unsigned char *made = rb_allocate((size_t)RB_FIRST_SEGMENT_BYTES << number);
+    if (atomic_compare_exchange_strong(&stack->segments[number], &found, made ? made : &rb_no_segment)) {
+      found = made ? made : &rb_no_segment;
+    } else {
+      free(made);
+    }
+  }
+  return found == &rb_no_segment ? NULL : found;
+}
+
+RbStatus rb_call(const RbFrame *caller, RbFrame *callee, const void *const *inputs, void *const *outputs,
+                 size_t arena_bytes, size_t native_bytes) {
+  RbStack *stack = caller->stack;
+  *callee = *caller;
+  callee->inputs = inputs;
+  callee->outputs = outputs;
+  callee->native_bytes += native_bytes * RB_NATIVE_SCALE;
+  ++callee->depth;
+  if (callee->native_bytes > stack->native_limit || (stack->depth_limit && callee->depth > stack->depth_limit)) {
+    return rb_stop_calls(stack, RB_ERROR_CALL_DEPTH);
+  }
+  const size_t size = (arena_bytes + RB_CACHE_LINE - 1) / RB_CACHE_LINE * RB_CACHE_LINE;
+  while (callee->position + size > (size_t)RB_FIRST_SEGMENT_BYTES << callee->segment) {
+    callee->position = 0;
+    ++callee->segment;
+    if (callee->segment == RB_SEGMENTS || (size_t)RB_FIRST_SEGMENT_BYTES << callee->segment > stack->limit) {
+      return rb_stop_calls(stack, RB_ERROR_OUT_OF_MEMORY);
+    }
+  }
+  unsigned char *segment = rb_segment(stack, callee->segment);
+  if (!segment) {
+    return rb_stop_calls(stack, RB_ERROR_OUT_OF_MEMORY);
+  }
+  callee->arena = segment + callee->position;
+  callee->position += size;
+  return RB_OK;
+}
+
+static void rb_free_stack(RbStack *stack) {
+  for (int32_t i = 0; i < RB_SEGMENTS; ++i) {
+    unsigned char *segment = atomic_load(&stack->segments[i]);
+    free(segment == &rb_no_segment ? NULL : segment);
+  }
+}
+
+/* How far the calling thread's C stack reaches below this function, less a reserve. */
+static size_t rb_native_room(void) {
+  size_t room = RB_UNKNOWN_STACK_BYTES;
+#if defined(__linux__)
+  static _Thread_local uintptr_t lowest, highest;
+  pthread_attr_t attributes;
+  if (!lowest && pthread_getattr_np(pthread_self(), &attributes) == 0) {
+    void *address = NULL;
+    size_t size = 0, guard = 0;
+    pthread_attr_getstack(&attributes, &address, &size);
+    pthread_attr_getguardsize(&attributes, &guard);
+    pthread_attr_destroy(&attributes);
+    lowest = (uintptr_t)address + guard;
+    highest = (uintptr_t)address + size;
+  }
+  /* a coroutine may run on a stack of its own */
+  const uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+  if (lowest < here && here < highest) {
+    room = here - lowest;
+  }
+#endif
+  return room > RB_STACK_RESERVE_BYTES ? room - RB_STACK_RESERVE_BYTES : 0;
+}
+
+/* Before a run: nothing failed yet, and the smallest of the threads' C stacks bounds the calls. */
+static void rb_reset_stack(RbStack *stack, int32_t threads) {
+  const size_t room = rb_native_room(), worker = RB_WORKER_STACK_BYTES - RB_STACK_RESERVE_BYTES;
+  stack->native_limit = threads > 1 && worker < room ? worker : room;
+  atomic_store_explicit(&stack->status, RB_OK, memory_order_relaxed);
+  for (int32_t i = 0; i < RB_SEGMENTS; ++i) {
+    if (atomic_load_explicit(&stack->segments[i], memory_order_relaxed) == &rb_no_segment) {
+      atomic_store_explicit(&stack->segments[i], NULL, memory_order_relaxed);
+    }
+  }
+}
+
+/* The largest segment: with the smaller ones it takes less than half of the machine's memory. */
+static size_t rb_largest_segment(void) {
+  const long pages = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGESIZE);
+  return pages > 0 && bytes > 0 ? (size_t)pages / 4 * (size_t)bytes : (size_t)1 << 30;
+}
+
 typedef struct RbWorker {
   pthread_t thread;
   RbInstance *instance;
@@ -366,6 +489,7 @@ struct RbInstance {
   const RbProgram *program;
   int32_t threads;
   RbFrame frame;
+  RbStack stack;
   const void **inputs;
   void **outputs;
   size_t *tensor_bytes; /* inputs, then outputs */
@@ -423,7 +547,11 @@ static RbStatus rb_start_workers(RbInstance *instance) {
   sigset_t all, previous;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &previous);
-  int error = 0;
+  pthread_attr_t attributes;
+  int error = pthread_attr_init(&attributes);
+  if (!error && instance->program->makes_calls) {
+    error = pthread_attr_setstacksize(&attributes, RB_WORKER_STACK_BYTES);
+  }
   int32_t started = 0;
   const uint32_t start = rb_event_count(&instance->start);
   for (; started < instance->threads - 1 && !error; started += !error) {
@@ -431,8 +559,9 @@ static RbStatus rb_start_workers(RbInstance *instance) {
     worker->instance = instance;
     worker->index = started + 1;
     worker->start = start;
-    error = pthread_create(&worker->thread, NULL, rb_worker_main, worker);
+    error = pthread_create(&worker->thread, &attributes, rb_worker_main, worker);
   }
+  pthread_attr_destroy(&attributes);
   pthread_sigmask(SIG_SETMASK, &previous, NULL);
   if (error) {
     rb_stop_workers(instance, started);
@@ -450,19 +579,20 @@ static RbStatus rb_restart_workers(RbInstance *instance) {
   return rb_start_workers(instance);
 }
 
-static RbStatus rb_environment_threads(int32_t *threads) {
-  const char *text = getenv("RELAYBUILD_NUM_THREADS");
+/* A whole number from 1 to `most` out of the environment; *value stays where the variable is not set. */
+static RbStatus rb_environment_number(const char *name, int32_t most, int32_t *value) {
+  const char *text = getenv(name);
   if (!text || !*text) {
     return RB_OK;
   }
   char *end;
   errno = 0;
-  const long value = strtol(text, &end, 10);
-  if (*end || errno || value < 1 || value > RB_MAX_THREADS) {
-    return rb_fail(RB_ERROR_INVALID_ARGUMENT, "RELAYBUILD_NUM_THREADS is '%s', expected a whole number from 1 to %d",
-                   text, RB_MAX_THREADS);
+  const long number = strtol(text, &end, 10);
+  if (*end || errno || number < 1 || number > most) {
+    return rb_fail(RB_ERROR_INVALID_ARGUMENT, "%s is '%s', expected a whole number from 1 to %" PRId32, name, text,
+                   most);
   }
-  *threads = (int32_t)value;
+  *value = (int32_t)number;
   return RB_OK;
 }
 
@@ -473,7 +603,7 @@ static RbStatus rb_choose_threads(const RbProgram *program, int32_t *threads) {
                    *threads, RB_MAX_THREADS);
   }
   if (*threads == 0) {
-    const RbStatus status = rb_environment_threads(threads);
+    const RbStatus status = rb_environment_number("RELAYBUILD_NUM_THREADS", RB_MAX_THREADS, threads);
     if (status) {
       return status;
     }
@@ -539,6 +669,7 @@ static bool rb_allocate_parts(RbInstance *instance) {
   instance->frame.inputs = instance->inputs;
   instance->frame.outputs = instance->outputs;
   instance->frame.barrier = &instance->barrier;
+  instance->frame.stack = &instance->stack;
   return instance->frame.arena && instance->frame.scratch;
 }
 
@@ -546,6 +677,7 @@ static void rb_free_instance(RbInstance *instance) {
   rb_event_destroy(&instance->start);
   rb_event_destroy(&instance->done);
   rb_event_destroy(&instance->barrier.phase);
+  rb_free_stack(&instance->stack);
   free(instance->frame.scratch);
   free(instance->frame.arena);
   free(instance->workers);
@@ -563,6 +695,15 @@ static RbStatus rb_instance_open(const RbProgram *program, int32_t threads, RbIn
     instance->threads = threads;
     rb_reset_events(instance);
   }
+  RbStatus status = RB_OK;
+  if (instance && program->makes_calls) {
+    instance->stack.limit = rb_largest_segment();
+    status = rb_environment_number("RELAYBUILD_MAX_CALL_DEPTH", INT32_MAX - 1, &instance->stack.depth_limit);
+  }
+  if (status) {
+    rb_free_instance(instance);
+    return status;
+  }
   if (!instance || !rb_allocate_parts(instance)) {
     if (instance) {
       rb_free_instance(instance);
@@ -573,7 +714,7 @@ static RbStatus rb_instance_open(const RbProgram *program, int32_t threads, RbIn
   }
   if (threads > 1) {
     instance->cpus = rb_cpu_count();
-    const RbStatus status = rb_start_workers(instance);
+    status = rb_start_workers(instance);
     if (status) {
       rb_free_instance(instance);
       return status;
@@ -797,23 +938,41 @@ static bool rb_acquire(RbInstance *instance, int32_t holder) {
   return found != holder && atomic_compare_exchange_strong(&instance->holder, &found, holder);
 }
 
+/* What became of a run that makes calls. */
+static RbStatus rb_calls_status(RbInstance *instance) {
+  const RbStatus status = atomic_load(&instance->stack.status);
+  const char *name = instance->program->name;
+  if (status == RB_ERROR_CALL_DEPTH) {
+    return rb_fail(status,
+                   "the functions of model '%s' call each other too deeply: the C stack of the calling thread (%zu "
+                   "bytes free) or RELAYBUILD_MAX_CALL_DEPTH allows no more; run it in a thread with a larger stack",
+                   name, instance->stack.native_limit);
+  }
+  return status ? rb_fail(status, "out of memory: the functions of model '%s' call each other too deeply", name) : RB_OK;
+}
+
 static RbStatus rb_run_held(RbInstance *instance, int32_t process, const DLTensor *const *inputs,
                             DLTensor *const *outputs) {
   RbStatus status = rb_bind_tensors(instance, inputs, outputs);
   if (status) {
     return status;
   }
-  if (instance->threads == 1) {
-    instance->program->run(&instance->frame, 0, 1);
-    return RB_OK;
-  }
-  if (instance->workers_process != process) {
+  if (instance->threads > 1 && instance->workers_process != process) {
     status = rb_restart_workers(instance);
   }
-  if (!status) {
+  if (status) {
+    return status;
+  }
+  const bool calls = instance->program->makes_calls;
+  if (calls) {
+    rb_reset_stack(&instance->stack, instance->threads);
+  }
+  if (instance->threads == 1) {
+    instance->program->run(&instance->frame, 0, 1);
+  } else {
     rb_run_parallel(instance);
   }
-  return status;
+  return calls ? rb_calls_status(instance) : RB_OK;
 }
 
 RbStatus rb_instance_run(RbInstance *instance, const DLTensor *const *inputs, int32_t num_inputs,

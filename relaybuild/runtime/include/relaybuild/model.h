@@ -31,7 +31,8 @@ enum {
   RB_ERROR_BUSY = 4,            /* another thread is inside run() of this instance */
   RB_ERROR_UNSUPPORTED_CPU = 5, /* the processor lacks what the library was compiled for */
   RB_ERROR_THREAD = 6,          /* the system refused to start a thread */
-  RB_ERROR_INTERNAL = 7         /* the library itself is broken */
+  RB_ERROR_INTERNAL = 7,        /* the library itself is broken */
+  RB_ERROR_CALL_DEPTH = 8       /* the model's functions call each other more deeply than the stack allows */
 };
 
 typedef struct RbTensorInfo {
@@ -71,7 +72,7 @@ typedef struct RbModelApi {
    * that does not gain from many threads uses fewer: num_threads() tells. */
   RbStatus (*create)(int32_t threads, RbInstance **out);
 
-  /* Computes the outputs. Tensors are in the model's order, in CPU memory, row-major without gaps, aligned to their
+  /* Computes the outputs, whose content is undefined after an error. Tensors are in the model's order, in CPU memory, row-major without gaps, aligned to their
    * element; an output overlaps no other tensor. Nothing is kept of them after the call. One instance serves one call
    * at a time (RB_ERROR_BUSY); different instances are independent. After fork() an instance works in the child too,
    * unless it was inside run() at that moment. */

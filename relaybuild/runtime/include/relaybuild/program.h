@@ -5,6 +5,8 @@
 #ifndef RELAYBUILD_PROGRAM_H_
 #define RELAYBUILD_PROGRAM_H_
 
+#include <string.h>
+
 #include "relaybuild/model.h"
 
 #if defined(_WIN32)
@@ -14,18 +16,29 @@
 #define RB_EXPORT __attribute__((visibility("default")))
 #define RB_HIDDEN __attribute__((visibility("hidden")))
 #endif
+#if defined(__GNUC__)
+#define RB_NOINLINE __attribute__((noinline))
+#else
+#define RB_NOINLINE
+#endif
 
 struct RbBarrier;
+struct RbStack;
 
-/* One inference of one instance, as every thread sees it. */
+/* One activation of a procedure, as every thread sees it: that of one inference of one instance, or of a call in it. */
 typedef struct RbFrame {
-  unsigned char *arena;         /* 64-byte aligned, arena_bytes; uninitialised */
+  unsigned char *arena;         /* 64-byte aligned, as large as the procedure asks for; uninitialised */
   const unsigned char *weights; /* 64-byte aligned, weight_bytes */
   const void *const *inputs;    /* first elements; aligned to the element only */
   void *const *outputs;
   unsigned char *scratch; /* that of a thread is scratch + thread * scratch_stride, 64-byte aligned; uninitialised */
   size_t scratch_stride;
   struct RbBarrier *barrier;
+  struct RbStack *stack; /* where the arenas of calls lie */
+  size_t position;       /* in segment `segment` of the stack, behind this arena */
+  size_t native_bytes;   /* of the C stack, taken by the calls around */
+  int32_t segment;
+  int32_t depth;
 } RbFrame;
 
 /* A compiled model. The fields beside `info` are those of RbModelInfo, in its order; use either spelling. */
@@ -49,6 +62,7 @@ typedef struct RbProgram {
   };
   int32_t default_threads; /* used when neither caller nor environment says; 0: the processors of the process */
   int32_t max_threads;     /* no instance gets more; 0: no limit */
+  int32_t makes_calls;     /* whether run() uses rb_call() */
   const unsigned char *weights;
   /* Called by every thread of an instance with its number, 0 <= thread < threads. */
   void (*run)(const RbFrame *frame, int32_t thread, int32_t threads);
@@ -56,6 +70,22 @@ typedef struct RbProgram {
 
 /* Returns once all `threads` threads of the instance have called it; what they wrote before is then visible to all. */
 RB_HIDDEN void rb_barrier(struct RbBarrier *barrier, int32_t threads);
+
+/* Fills *callee for a call out of *caller, with `arena_bytes` of memory of its own; `native_bytes` is what the call takes
+ * of the C stack. Every thread gets the same memory, or the same error, upon which run() has to return. */
+RB_HIDDEN RbStatus rb_call(const RbFrame *caller, RbFrame *callee, const void *const *inputs, void *const *outputs,
+                           size_t arena_bytes, size_t native_bytes);
+
+/* The share of one thread in a copy. */
+static inline void rb_copy(void *to, const void *from, size_t bytes, int32_t thread, int32_t threads) {
+  const size_t line = 64;
+  const size_t share = (bytes / (size_t)threads / line + 1) * line;
+  const size_t begin = share * (size_t)thread;
+  if (begin < bytes) {
+    memcpy((unsigned char *)to + begin, (const unsigned char *)from + begin,
+           bytes - begin < share ? bytes - begin : share);
+  }
+}
 
 RB_HIDDEN RbStatus rb_instance_create(const RbProgram *program, int32_t threads, RbInstance **out);
 RB_HIDDEN RbStatus rb_instance_run(RbInstance *instance, const DLTensor *const *inputs, int32_t num_inputs,

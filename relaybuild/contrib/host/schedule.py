@@ -1,0 +1,281 @@
+"""Turns procedures into kernels, calls and conditionals over memory, and plans their frames; knows nothing of C.
+
+Values that cross blocks lie row-major in the procedure's frame, or are made where the procedure's result or that of the
+conditional around is wanted. A call of a procedure by itself, as the last thing it does, starts it over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from relaybuild.contrib.host.anchor import Setting
+from relaybuild.contrib.host.blocks import Block, Blocks, Conditional, split
+from relaybuild.contrib.host.legalize import Legalized, legalize
+from relaybuild.contrib.host.lower import Step, lower_function
+from relaybuild.contrib.host.place import Ports, Storage, View, row_major_view, tensor_bytes
+from relaybuild.contrib.host.procedure import ControlProgram, Invoke, Procedure
+from relaybuild.contrib.host.weights import WeightTable
+from relaybuild.errors import InternalError
+from relaybuild.ir.expr import Constant, Expr
+from relaybuild.ir.trampoline import Step as Task
+from relaybuild.ir.trampoline import run
+from relaybuild.lower.memory_plan import Lifetime, plan
+
+SLACK = 256
+"""Bytes behind a frame's last buffer, which the last vector of a row may read."""
+
+
+@dataclass(frozen=True)
+class CallCode:
+    """A call of procedure number `callee`."""
+
+    callee: int
+    reads: tuple[View, ...]
+    writes: tuple[View, ...]
+
+
+@dataclass(frozen=True)
+class IfCode:
+    """A conditional on a byte."""
+
+    cond: View
+    branches: tuple[tuple[Code, ...], tuple[Code, ...]]
+
+
+@dataclass(frozen=True)
+class AgainCode:
+    """The start of the procedure with other parameters: copies, all of `staged` before any of `copies`."""
+
+    staged: tuple[tuple[View, View], ...]
+    copies: tuple[tuple[View, View], ...]
+
+
+Code: TypeAlias = "Step | CallCode | IfCode | AgainCode"
+
+
+@dataclass
+class ProcedureCode:
+    """A procedure's code; `carried` are copies of those parameters that change when it starts over, None where it never
+    does."""
+
+    name: str
+    body: tuple[Code, ...]
+    carried: tuple[tuple[View, View], ...] | None
+    frame_bytes: int = 0
+
+    def all_code(self) -> Iterator[Code]:
+        """Every piece of code, each conditional before its branches."""
+        stack = list(reversed(self.body))
+        while stack:
+            code = stack.pop()
+            yield code
+            if isinstance(code, IfCode):
+                for branch in reversed(code.branches):
+                    stack.extend(reversed(branch))
+
+    @property
+    def steps(self) -> list[Step]:
+        """The runs of kernels, in the order in which they stand."""
+        return [code for code in self.all_code() if isinstance(code, Step)]
+
+
+@dataclass
+class LoweredProgram:
+    """Procedures, the one that runs first at the front, and the weights of all."""
+
+    procedures: list[ProcedureCode]
+    weights: WeightTable = field(default_factory=WeightTable)
+
+    @property
+    def steps(self) -> list[Step]:
+        return [step for procedure in self.procedures for step in procedure.steps]
+
+
+def lower_program(program: ControlProgram, setting: Setting, *, fusion: bool = True) -> LoweredProgram:
+    """The code of every procedure, with frames planned.
+
+    Raises UnsupportedError for operators without a kernel.
+    """
+    context = _Context(program, setting, fusion)
+    lowered = LoweredProgram([], context.weights)
+    for procedure in program.procedures:
+        lowered.procedures.append(_Lowering(procedure, context).procedure_code())
+    for code in lowered.procedures:
+        code.frame_bytes = _plan_frame(code)
+    return lowered
+
+
+class _Context:
+    """What the procedures of one program share."""
+
+    def __init__(self, program: ControlProgram, setting: Setting, fusion: bool) -> None:
+        self.program = program
+        self.setting = setting
+        self.fusion = fusion
+        self.weights = WeightTable()
+        self.legalized = Legalized()
+        self.numbers = {id(procedure): number for number, procedure in enumerate(program.procedures)}
+        self._alive: list[Block] = []
+
+    def steps(self, block: Block, ports: Ports) -> list[Step]:
+        """A block's kernels."""
+        self._alive.append(block)
+        legal = legalize(block.function, self.legalized)
+        return lower_function(legal, self.setting, fusion=self.fusion, ports=ports, weights=self.weights).steps
+
+
+class _Lowering:
+    """The lowering of one procedure; `homes` says by id where a value lies."""
+
+    def __init__(self, procedure: Procedure, context: _Context) -> None:
+        self.procedure = procedure
+        self.context = context
+        self.homes: dict[int, View] = {}
+
+    def procedure_code(self) -> ProcedureCode:
+        body = split(self.procedure.body, self.context.program.weights)
+        restarts = _restarts(body, self.procedure)
+        carried: list[tuple[View, View]] = []
+        for number, param in enumerate(self.procedure.params):
+            size = tensor_bytes(param.tensor_type)
+            given = row_major_view(Storage("input", size, number), param.tensor_type)
+            self.homes[id(param)] = given
+            if any(restart.args[number] is not param for restart in restarts):
+                self.homes[id(param)] = row_major_view(Storage("arena", size), param.tensor_type)
+                carried.append((given, self.homes[id(param)]))
+        results = [
+            Storage("output", tensor_bytes(result.tensor_type), number) for number, result in enumerate(body.results)
+        ]
+        code = run(self._region(body, results, tail=True))
+        return ProcedureCode(self.procedure.name, tuple(code), tuple(carried) if restarts else None)
+
+    def _region(self, blocks: Blocks, slots: Sequence[Storage], *, tail: bool) -> Task[list[Code]]:
+        """The code of a region that puts its results into `slots`; `tail` where nothing follows it."""
+        code: list[Code] = []
+        for statement in blocks.statements:
+            if isinstance(statement, Block):
+                code += self._block(statement, slots)
+                continue
+            last = tail and _ends_with(blocks, statement)
+            if isinstance(statement, Invoke) and last and statement.procedure is self.procedure:
+                code.append(self._again(statement))
+            elif isinstance(statement, Invoke):
+                for result in statement.results:
+                    self._settle(result, blocks.direct.get(id(result)), slots)
+                code.append(self._call(statement))
+            else:
+                code.append((yield self._conditional(statement, blocks, slots, tail=last)))
+        return code
+
+    def _settle(self, value: Expr, slot: int | None, slots: Sequence[Storage]) -> Storage:
+        """Fix where a new value lies."""
+        kind = value.tensor_type
+        storage = slots[slot] if slot is not None else Storage("arena", tensor_bytes(kind))
+        self.homes[id(value)] = row_major_view(storage, kind)
+        return storage
+
+    def _block(self, block: Block, slots: Sequence[Storage]) -> list[Step]:
+        inputs = tuple(self._view(value) for value in block.inputs)
+        outputs: list[Storage] = []
+        for value, slot in zip(block.outputs, block.slots):
+            if slot is not None and id(value) in self.homes:
+                outputs.append(slots[slot])
+            else:
+                outputs.append(self._settle(value, slot, slots))
+        return self.context.steps(block, Ports(inputs, tuple(outputs)))
+
+    def _call(self, call: Invoke) -> CallCode:
+        reads = tuple(self._view(arg) for arg in call.args)
+        writes = tuple(self.homes[id(result)] for result in call.results)
+        return CallCode(self.context.numbers[id(call.procedure)], reads, writes)
+
+    def _conditional(
+        self, statement: Conditional, blocks: Blocks, slots: Sequence[Storage], *, tail: bool
+    ) -> Task[IfCode]:
+        results = [self._settle(result, blocks.direct.get(id(result)), slots) for result in statement.branch.results]
+        cond = self._view(statement.branch.cond)
+        first = yield self._region(statement.branches[0], results, tail=tail)
+        second = yield self._region(statement.branches[1], results, tail=tail)
+        return IfCode(cond, (tuple(first), tuple(second)))
+
+    def _again(self, call: Invoke) -> AgainCode:
+        copies = [
+            (self._view(arg), self.homes[id(param)])
+            for arg, param in zip(call.args, self.procedure.params)
+            if arg is not param
+        ]
+        targets = {id(target.storage) for _, target in copies}
+        staged: list[tuple[View, View]] = []
+        for number, (source, target) in enumerate(copies):
+            if id(source.storage) in targets:
+                spare = View(Storage("arena", target.storage.num_bytes), target.layout, target.dtype)
+                staged.append((source, spare))
+                copies[number] = (spare, target)
+        return AgainCode(tuple(staged), tuple(copies))
+
+    def _view(self, value: Expr) -> View:
+        """Where a value lies that another block, a call or a conditional uses."""
+        if id(value) in self.homes:
+            return self.homes[id(value)]
+        if isinstance(value, Constant) or id(value) in self.context.program.weights:
+            return self.context.weights.view(value)
+        raise InternalError("a value is used before it is computed")
+
+
+def _ends_with(blocks: Blocks, statement: Invoke | Conditional) -> bool:
+    """Whether a region's results are just what this statement, its last, makes."""
+    results = statement.results if isinstance(statement, Invoke) else statement.branch.results
+    same = len(results) == len(blocks.results) and all(a is b for a, b in zip(results, blocks.results))
+    return same and blocks.statements[-1] is statement
+
+
+def _restarts(body: Blocks, procedure: Procedure) -> list[Invoke]:
+    """The calls by which a procedure starts over."""
+    found: list[Invoke] = []
+    pending = [body]
+    while pending:
+        blocks = pending.pop()
+        last = blocks.statements[-1] if blocks.statements else None
+        if isinstance(last, (Invoke, Conditional)) and _ends_with(blocks, last):
+            if isinstance(last, Conditional):
+                pending.extend(last.branches)
+            elif last.procedure is procedure:
+                found.append(last)
+    return found
+
+
+def _plan_frame(procedure: ProcedureCode) -> int:
+    """Give the storages of a procedure's frame their offsets; the frame's bytes."""
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    storages: list[Storage] = []
+    position = 0
+    for position, code in enumerate(procedure.all_code()):
+        for view in _touched(code):
+            if view.storage.kind == "arena":
+                if id(view.storage) not in first:
+                    first[id(view.storage)] = position
+                    storages.append(view.storage)
+                last[id(view.storage)] = position
+    for _, carried in procedure.carried or ():
+        if id(carried.storage) not in first:
+            storages.append(carried.storage)
+        first[id(carried.storage)], last[id(carried.storage)] = 0, position
+    offsets, total = plan([Lifetime(s.num_bytes, first[id(s)], last[id(s)]) for s in storages])
+    for storage, offset in zip(storages, offsets):
+        storage.offset = offset
+    return total + SLACK if storages else 0
+
+
+def _touched(code: Code) -> Iterator[View]:
+    if isinstance(code, Step):
+        yield from (*code.reads, code.write)
+    elif isinstance(code, CallCode):
+        yield from (*code.reads, *code.writes)
+    elif isinstance(code, IfCode):
+        yield code.cond
+    else:
+        for pair in (*code.staged, *code.copies):
+            yield from pair
