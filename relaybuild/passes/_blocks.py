@@ -37,16 +37,18 @@ class Blocks:
         return self.first[id(self.tree.placed[id(node)])]
 
     def uses(self, node: Expr) -> Iterator[tuple[Expr, Scope]]:
-        """(child, the scope in which the node needs it)."""
-        inner = self.tree.inner.get(id(node), ())
-        children = node.children()
-        if isinstance(node, Let):
-            yield from zip(children, inner)
-            return
-        own = self.tree.placed[id(node)]
-        plain = len(children) - len(inner)
-        yield from ((child, own) for child in children[:plain])
-        yield from zip(children[plain:], inner)
+        """`uses_in` the tree of these blocks."""
+        return uses_in(self.tree, node)
+
+
+def uses_in(tree: ScopeTree, node: Expr) -> Iterator[tuple[Expr, Scope]]:
+    """(child, the scope in which the node needs it), child by child."""
+    inner = tree.inner.get(id(node), ())
+    children = node.children()
+    plain = 0 if isinstance(node, Let) else len(children) - len(inner)
+    own = tree.placed[id(node)]
+    yield from ((child, own) for child in children[:plain])
+    yield from zip(children[plain:], inner)
 
 
 def find_blocks(root: Expr) -> Blocks:
