@@ -948,7 +948,8 @@ static RbStatus rb_calls_status(RbInstance *instance) {
                    "bytes free) or RELAYBUILD_MAX_CALL_DEPTH allows no more; run it in a thread with a larger stack",
                    name, instance->stack.native_limit);
   }
-  return status ? rb_fail(status, "out of memory: the functions of model '%s' call each other too deeply", name) : RB_OK;
+  return status ? rb_fail(status, "out of memory: the functions of model '%s' call each other too deeply", name)
+                : RB_OK;
 }
 
 static RbStatus rb_run_held(RbInstance *instance, int32_t process, const DLTensor *const *inputs,

@@ -72,10 +72,10 @@ typedef struct RbModelApi {
    * that does not gain from many threads uses fewer: num_threads() tells. */
   RbStatus (*create)(int32_t threads, RbInstance **out);
 
-  /* Computes the outputs, whose content is undefined after an error. Tensors are in the model's order, in CPU memory, row-major without gaps, aligned to their
-   * element; an output overlaps no other tensor. Nothing is kept of them after the call. One instance serves one call
-   * at a time (RB_ERROR_BUSY); different instances are independent. After fork() an instance works in the child too,
-   * unless it was inside run() at that moment. */
+  /* Computes the outputs, whose content is undefined after an error. Tensors are in the model's order, in CPU memory,
+   * row-major without gaps, aligned to their element; an output overlaps no other tensor. Nothing is kept of them after
+   * the call. One instance serves one call at a time (RB_ERROR_BUSY); different instances are independent. After fork()
+   * an instance works in the child too, unless it was inside run() at that moment. */
   RbStatus (*run)(RbInstance *instance, const DLTensor *const *inputs, int32_t num_inputs, DLTensor *const *outputs,
                   int32_t num_outputs);
 

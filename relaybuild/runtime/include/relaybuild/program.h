@@ -71,8 +71,8 @@ typedef struct RbProgram {
 /* Returns once all `threads` threads of the instance have called it; what they wrote before is then visible to all. */
 RB_HIDDEN void rb_barrier(struct RbBarrier *barrier, int32_t threads);
 
-/* Fills *callee for a call out of *caller, with `arena_bytes` of memory of its own; `native_bytes` is what the call takes
- * of the C stack. Every thread gets the same memory, or the same error, upon which run() has to return. */
+/* Fills *callee for a call out of *caller, with `arena_bytes` of memory of its own; `native_bytes` is what the call
+ * takes of the C stack. Every thread gets the same memory, or the same error, upon which run() has to return. */
 RB_HIDDEN RbStatus rb_call(const RbFrame *caller, RbFrame *callee, const void *const *inputs, void *const *outputs,
                            size_t arena_bytes, size_t native_bytes);
 
