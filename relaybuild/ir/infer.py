@@ -147,4 +147,6 @@ def _raise_all(errors: Sequence[TypeCheckError]) -> None:
     if len(errors) == 1:
         raise errors[0]
     if errors:
-        raise TypeCheckError(f"{len(errors)} type errors:\n" + "\n".join(f"  {error}" for error in errors))
+        raise TypeCheckError(
+            f"{len(errors)} type errors:\n" + "\n".join(f"  {error}" for error in errors), errors=errors
+        )

@@ -1,12 +1,14 @@
 """Runs a program by the reference semantics of its operators, in numpy; knows nothing of backends or speed.
 
-Evaluation is by demand and remembers, per activation of a function, what it has computed, so that a shared node is
-computed once, only the branch taken is evaluated, and neither long graphs nor deep recursion touch Python's stack.
+A scope is run node by node, in the order of the graph, each node in the innermost scope that encloses all its uses
+(`relaybuild.ir.scopes`): a shared node is computed once, a branch's own nodes only where it is taken, and effects
+happen where lets fix them. Calls and scopes lie on a stack of their own, so that neither long graphs nor deep
+recursion touch Python's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -14,17 +16,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relaybuild.errors import InternalError, UserError
-from relaybuild.ir.expr import Call, Constant, Expr, Function, GlobalVar, If, Let, Tuple, TupleGetItem, Var
+from relaybuild.ir.adt import Clause, Constructor, Match, Pattern, PatternConstructor, PatternTuple, PatternVar
+from relaybuild.ir.expr import (
+    Call,
+    Constant,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    Let,
+    RefCreate,
+    RefRead,
+    RefWrite,
+    Tuple,
+    TupleGetItem,
+    Var,
+)
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.op import Op
-from relaybuild.ir.trampoline import Step, run
-from relaybuild.ir.types import TensorType, Type
+from relaybuild.ir.scopes import Scope, is_atom, scope_tree
+from relaybuild.ir.types import ANY, Dim, RefType, TensorType, TupleType, Type, TypeCall
 from relaybuild.ir.visitor import free_vars
 
-Value: TypeAlias = "NDArray[Any] | tuple[Value, ...] | Closure"
+Value: TypeAlias = "NDArray[Any] | tuple[Value, ...] | Closure | Constructor | ConstructorValue | Reference"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Frame:
     """One activation of a function: the values of its variables and nodes, by id, and the frame around it."""
 
@@ -42,25 +59,46 @@ class Frame:
         return None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Closure:
-    """A function together with the frame in which it was made."""
+    """A function together with the frame in which it was made and the schedule of the program it stands in."""
 
     function: Function
     frame: Frame
+    schedule: Schedule
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ConstructorValue:
+    """A value of an algebraic data type: who made it, of which fields."""
+
+    constructor: Constructor
+    fields: tuple[Value, ...]
+
+    def __repr__(self) -> str:
+        return f"{self.constructor.name}({', '.join(map(repr, self.fields))})"
+
+
+@dataclass(eq=False, slots=True)
+class Reference:
+    """A mutable cell."""
+
+    value: Value
 
 
 def interpret(program: IRModule | Expr, *args: Any, entry: str = "main") -> Any:
     """The result of a module's `entry`, of a function, or of an expression over its free variables in order of use.
 
-    Arguments are arrays, or tuples of them where a parameter is a tuple. Returns an array, or a tuple of them.
-    Raises UserError where the arguments do not fit the parameters.
+    Arguments are arrays, or tuples of them where a parameter is a tuple; values of algebraic data types, references
+    and closures as an earlier run returned them. Returns the like. Raises UserError where the arguments do not fit the
+    parameters, and where a value fits no clause of a partial match.
     """
-    interpreter = _Interpreter(program if isinstance(program, IRModule) else IRModule())
+    mod = program if isinstance(program, IRModule) else IRModule()
     target = program[entry] if isinstance(program, IRModule) else program
     function = target if isinstance(target, Function) else Function(free_vars(target), target)
+    values = _checked_args(function, args)
     with np.errstate(all="ignore"):
-        return run(interpreter.apply(Closure(function, Frame()), _checked_args(function, args)))
+        return _Machine(mod).run(function, values)
 
 
 def evaluate_call(call: Call, values: Sequence[Value]) -> Value:
@@ -72,91 +110,195 @@ def evaluate_call(call: Call, values: Sequence[Value]) -> Value:
         return _as_value(call.op.evaluate(values, attrs))
 
 
-@dataclass
-class _Interpreter:
-    mod: IRModule
+@dataclass(frozen=True, eq=False, slots=True)
+class Schedule:
+    """What is computed in each scope of a program, in order: nodes by the id of a scope, scopes by that of a node."""
 
-    def apply(self, closure: Value, args: Sequence[Value]) -> Step[Value]:
-        """The result of calling a closure."""
-        if not isinstance(closure, Closure):
-            raise UserError("a value that is not a function is called")
-        function = closure.function
-        if len(args) != len(function.params):
-            raise UserError(f"a function of {len(function.params)} parameters is called with {len(args)} arguments")
-        frame = Frame(closure.frame, {id(param): arg for param, arg in zip(function.params, args)})
-        return self._evaluate(function.body, frame)
+    nodes: Mapping[int, Sequence[Expr]]
+    inner: Mapping[int, tuple[Scope, ...]]
+    machine: _Machine
 
-    def _evaluate(self, root: Expr, frame: Frame) -> Step[Value]:
-        stack = [root]
-        while stack:
-            node = stack[-1]
-            if frame.find(node) is not None:
-                stack.pop()
+
+@dataclass(eq=False, slots=True)
+class _Block:
+    """A scope that is being run: what is left to compute in it, and the node that gets the value of its tail."""
+
+    nodes: Sequence[Expr]
+    scope: Scope
+    frame: Frame
+    schedule: Schedule
+    owner: Expr | None
+    position: int = 0
+
+
+class _Machine:
+    """Runs functions of one module."""
+
+    def __init__(self, mod: IRModule) -> None:
+        self.mod = mod
+        self._schedules: dict[int, Schedule] = {}
+        self._steps: Mapping[type[Expr], Callable[[Any, _Block], _Block | None]] = {
+            Call: self._call,
+            Tuple: self._tuple,
+            TupleGetItem: self._field,
+            Function: self._function,
+            Let: self._let,
+            If: self._if,
+            Match: self._match,
+            RefCreate: self._ref_create,
+            RefRead: self._ref_read,
+            RefWrite: self._ref_write,
+        }
+
+    def run(self, function: Function, args: Sequence[Value]) -> Value:
+        """The result of a function that closes over nothing."""
+        closure = Closure(function, Frame(), self._schedule(function))
+        stack = [self._activation(closure, args, None)]
+        while True:
+            block = stack[-1]
+            if block.position < len(block.nodes):
+                node = block.nodes[block.position]
+                block.position += 1
+                entered = self._steps[type(node)](node, block)
+                if entered is not None:
+                    stack.append(entered)
                 continue
-            needed = [other for other in self._needs(node, frame) if frame.find(other) is None]
-            if needed:
-                stack.extend(reversed(needed))
-            elif isinstance(node, Call) and isinstance(node.op, Expr):
-                callee, *args = (self._value(child, frame) for child in node.children())
-                frame.values[id(node)] = yield self.apply(callee, args)
-            else:
-                frame.values[id(node)] = self._finish(node, frame)
-        return self._value(root, frame)
+            value = self._value(block.scope.root, block)
+            stack.pop()
+            if not stack:
+                return value
+            if block.owner is not None:
+                stack[-1].frame.values[id(block.owner)] = value
 
-    def _needs(self, node: Expr, frame: Frame) -> Sequence[Expr]:
-        """What must be evaluated before a node, as far as it is known yet."""
-        if isinstance(node, Function):
-            return ()
-        if isinstance(node, If):
-            cond = frame.find(node.cond)
-            return (node.cond,) if cond is None else (self._branch(node, cond),)
-        if isinstance(node, Let):
-            value = frame.find(node.value)
-            if value is None:
-                return (node.value,)
-            frame.values[id(node.var)] = value
-            return (node.body,)
-        return node.children()
-
-    def _finish(self, node: Expr, frame: Frame) -> Value:
-        if isinstance(node, Constant):
-            return node.data
-        if isinstance(node, Call):
-            return evaluate_call(node, [self._value(arg, frame) for arg in node.args])
-        if isinstance(node, Tuple):
-            return tuple(self._value(item, frame) for item in node.fields)
-        if isinstance(node, TupleGetItem):
-            return self._field(node, self._value(node.tuple_value, frame))
-        if isinstance(node, Function):
-            return Closure(node, frame)
-        if isinstance(node, GlobalVar):
-            return Closure(self.mod[node], Frame())
-        if isinstance(node, Let):
-            return self._value(node.body, frame)
-        if isinstance(node, If):
-            return self._value(self._branch(node, self._value(node.cond, frame)), frame)
-        if isinstance(node, Var):
-            raise UserError(f"'%{node.name_hint}' has no value here")
-        raise InternalError(f"no semantics of a {type(node).__name__}")
-
-    def _value(self, node: Expr, frame: Frame) -> Value:
-        found = frame.find(node)
+    def _schedule(self, root: Function) -> Schedule:
+        found = self._schedules.get(id(root))
         if found is None:
-            raise InternalError(f"a {type(node).__name__} is used before it is evaluated")
+            tree = scope_tree(root)
+            nodes: dict[int, list[Expr]] = {}
+            for node in tree.order:
+                if not is_atom(node):
+                    nodes.setdefault(id(tree.placed[id(node)]), []).append(node)
+                if isinstance(node, Let) and tree.inner[id(node)][0] is not tree.placed[id(node)]:
+                    nodes.setdefault(id(tree.inner[id(node)][0]), []).append(node)
+            found = self._schedules[id(root)] = Schedule(nodes, tree.inner, self)
         return found
 
-    def _branch(self, node: If, cond: Value) -> Expr:
-        if not isinstance(cond, np.ndarray) or cond.ndim:
-            raise UserError("the condition is not a scalar bool")
-        return node.true_branch if bool(cond) else node.false_branch
+    def _activation(self, callee: Value, args: Sequence[Value], owner: Expr | None) -> _Block:
+        """The block that computes a closure's result."""
+        if not isinstance(callee, Closure):
+            raise UserError("a value that is not a function is called")
+        function = callee.function
+        if len(args) != len(function.params):
+            raise UserError(f"a function of {len(function.params)} parameters is called with {len(args)} arguments")
+        frame = Frame(callee.frame, {id(param): arg for param, arg in zip(function.params, args)})
+        return _entered(callee.schedule.inner[id(function)][0], frame, callee.schedule, owner)
 
-    def _field(self, node: TupleGetItem, value: Value) -> Value:
-        if not isinstance(value, tuple) or node.index >= len(value):
-            raise UserError(f"field {node.index} of a value that does not have it")
-        return value[node.index]
+    def _value(self, node: Expr, block: _Block) -> Value:
+        if isinstance(node, Constant):
+            return node.data
+        if isinstance(node, GlobalVar):
+            function = block.schedule.machine.mod[node]
+            return Closure(function, Frame(), block.schedule.machine._schedule(function))
+        if isinstance(node, Constructor):
+            return node
+        found = block.frame.find(node)
+        if found is not None:
+            return found
+        if isinstance(node, Var):
+            raise UserError(f"'%{node.name_hint}' has no value here", where=_where(node))
+        raise InternalError(f"a {type(node).__name__} is used before it is evaluated")
+
+    def _call(self, node: Call, block: _Block) -> _Block | None:
+        args = [self._value(arg, block) for arg in node.args]
+        if isinstance(node.op, Op):
+            attrs = node.attrs if node.attrs is not None else node.op.make_attrs({})
+            block.frame.values[id(node)] = _as_value(node.op.evaluate(args, attrs))
+            return None
+        callee = self._value(node.op, block)
+        if isinstance(callee, Constructor):
+            block.frame.values[id(node)] = ConstructorValue(callee, tuple(args))
+            return None
+        return self._activation(callee, args, node)
+
+    def _tuple(self, node: Tuple, block: _Block) -> None:
+        block.frame.values[id(node)] = tuple(self._value(each, block) for each in node.fields)
+
+    def _field(self, node: TupleGetItem, block: _Block) -> None:
+        value = self._value(node.tuple_value, block)
+        if not isinstance(value, tuple) or not 0 <= node.index < len(value):
+            raise UserError(f"field {node.index} of a value that does not have it", where=_where(node))
+        block.frame.values[id(node)] = value[node.index]
+
+    def _function(self, node: Function, block: _Block) -> None:
+        block.frame.values[id(node)] = Closure(node, block.frame, block.schedule)
+
+    def _let(self, node: Let, block: _Block) -> _Block | None:
+        around, body = block.schedule.inner[id(node)]
+        if block.scope is not around:
+            return _entered(around, block.frame, block.schedule, node)
+        block.frame.values[id(node.var)] = self._value(node.value, block)
+        block.nodes, block.scope, block.position = block.schedule.nodes.get(id(body), ()), body, 0
+        return None
+
+    def _if(self, node: If, block: _Block) -> _Block:
+        cond = self._value(node.cond, block)
+        if not isinstance(cond, (np.ndarray, np.generic)) or cond.ndim:
+            raise UserError("the condition is not a scalar bool", where=_where(node))
+        branch = block.schedule.inner[id(node)][0 if bool(cond) else 1]
+        return _entered(branch, block.frame, block.schedule, node)
+
+    def _match(self, node: Match, block: _Block) -> _Block:
+        value = self._value(node.data, block)
+        for clause, scope in zip(node.clauses, block.schedule.inner[id(node)]):
+            bound = _fitted(clause, value)
+            if bound is not None:
+                block.frame.values.update(bound)
+                return _entered(scope, block.frame, block.schedule, node)
+        raise UserError(f"no clause of the match fits {_described(value)}", where=_where(node))
+
+    def _ref_create(self, node: RefCreate, block: _Block) -> None:
+        block.frame.values[id(node)] = Reference(self._value(node.value, block))
+
+    def _ref_read(self, node: RefRead, block: _Block) -> None:
+        block.frame.values[id(node)] = self._cell(node.ref, block).value
+
+    def _ref_write(self, node: RefWrite, block: _Block) -> None:
+        self._cell(node.ref, block).value = self._value(node.value, block)
+        block.frame.values[id(node)] = ()
+
+    def _cell(self, ref: Expr, block: _Block) -> Reference:
+        value = self._value(ref, block)
+        if not isinstance(value, Reference):
+            raise UserError("a value that is not a reference is read or written", where=_where(ref))
+        return value
+
+
+def _entered(scope: Scope, frame: Frame, schedule: Schedule, owner: Expr | None) -> _Block:
+    return _Block(schedule.nodes.get(id(scope), ()), scope, frame, schedule, owner)
+
+
+def _fitted(clause: Clause, value: Value) -> dict[int, Value] | None:
+    """What a clause's pattern binds to parts of the value, by id of the variable; None where it does not fit."""
+    bound: dict[int, Value] = {}
+    stack: list[tuple[Pattern, Value]] = [(clause.pattern, value)]
+    while stack:
+        pattern, part = stack.pop()
+        if isinstance(pattern, PatternVar):
+            bound[id(pattern.var)] = part
+        elif isinstance(pattern, PatternConstructor):
+            if not isinstance(part, ConstructorValue) or part.constructor != pattern.constructor:
+                return None
+            stack.extend(zip(pattern.patterns, part.fields))
+        elif isinstance(pattern, PatternTuple):
+            if not isinstance(part, tuple) or len(part) != len(pattern.patterns):
+                return None
+            stack.extend(zip(pattern.patterns, part))
+    return bound
 
 
 def _as_value(result: Any) -> Value:
+    if isinstance(result, (Closure, Constructor, ConstructorValue, Reference)):
+        return result
     return tuple(_as_value(item) for item in result) if isinstance(result, (tuple, list)) else np.asarray(result)
 
 
@@ -164,21 +306,48 @@ def _checked_args(function: Function, args: Sequence[Any]) -> list[Value]:
     if len(args) != len(function.params):
         names = ", ".join(f"'%{param.name_hint}'" for param in function.params)
         raise UserError(f"got {len(args)} arguments, expected {len(function.params)}: {names or 'none'}")
-    values = [arg if isinstance(arg, Closure) else _as_value(arg) for arg in args]
+    values = [_as_value(arg) for arg in args]
+    extents: dict[Dim, int] = {}
     for param, value in zip(function.params, values):
-        if param.has_type and not _fits(value, param.checked_type):
-            raise UserError(f"'%{param.name_hint}' got {_described(value)}, expected {param.checked_type}")
+        if param.has_type and not _fits(value, param.checked_type, extents):
+            known = ", ".join(f"{dim} = {extent}" for dim, extent in extents.items())
+            expected = f"{param.checked_type}" + (f" with {known}" if known else "")
+            raise UserError(f"'%{param.name_hint}' got {_described(value)}, expected {expected}")
     return values
 
 
-def _fits(value: Value, kind: Type) -> bool:
-    if not isinstance(kind, TensorType) or not isinstance(value, np.ndarray):
-        return not isinstance(kind, TensorType)
-    same = value.dtype.name == kind.dtype and value.ndim == kind.rank
-    return same and all(not isinstance(want, int) or want == has for want, has in zip(kind.shape, value.shape))
+def _fits(value: Value, kind: Type, extents: dict[Dim, int]) -> bool:
+    """Whether a value is of a type; a named extent is one number throughout."""
+    if isinstance(kind, TupleType):
+        same = isinstance(value, tuple) and len(value) == len(kind.fields)
+        return same and isinstance(value, tuple) and all(_fits(v, k, extents) for v, k in zip(value, kind.fields))
+    if isinstance(kind, TypeCall):
+        return isinstance(value, ConstructorValue) and value.constructor.belongs_to == kind.head
+    if isinstance(kind, RefType):
+        return isinstance(value, Reference) and _fits(value.value, kind.value, extents)
+    if not isinstance(kind, TensorType):
+        return True
+    if not isinstance(value, np.ndarray) or value.dtype.name != kind.dtype or value.ndim != kind.rank:
+        return False
+    return all(_same_extent(want, has, extents) for want, has in zip(kind.shape, value.shape))
+
+
+def _same_extent(wanted: int | Dim, found: int, extents: dict[Dim, int]) -> bool:
+    if not isinstance(wanted, Dim):
+        return wanted == found
+    return wanted == ANY or extents.setdefault(wanted, found) == found
 
 
 def _described(value: Value) -> str:
     if isinstance(value, np.ndarray):
         return str(TensorType(tuple(value.shape), value.dtype.name))
-    return "a tuple" if isinstance(value, tuple) else "a function"
+    if isinstance(value, ConstructorValue):
+        fields = ", ".join("…" if isinstance(each, ConstructorValue) else _described(each) for each in value.fields)
+        return f"{value.constructor.name}({fields})" if fields else value.constructor.name
+    if isinstance(value, tuple):
+        return f"a tuple of {len(value)} fields"
+    return "a reference" if isinstance(value, Reference) else "a function"
+
+
+def _where(node: Expr) -> str | None:
+    return str(node.span) if node.span else None

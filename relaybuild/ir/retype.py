@@ -18,24 +18,30 @@ class Fill(Enum):
     OPEN = "open"
     """A type is not known in full."""
     STALE = "stale"
-    """All are known, and some node holds another type: it must be built anew."""
+    """Some node holds another type: it must be built anew."""
+
+
+_SEVERITY = (Fill.COMPLETE, Fill.OPEN, Fill.STALE)
 
 
 def fill_types(order: Iterable[Expr], final: Callable[[Expr], Type]) -> Fill:
     """Write the types into the slots of nodes and their binders, wherever the type is complete and the slot empty."""
     result = Fill.COMPLETE
     for node in order:
-        for part in (*node.binders(), node):
-            found = final(part)
-            if part._type is found:
-                continue
-            if part._type is None and is_complete(found):
-                part.set_checked_type(found)
-            elif part._type is None or not is_complete(found):
-                result = Fill.OPEN if result is Fill.COMPLETE else result
-            elif part._type != found:
-                result = Fill.STALE
+        if node._type is None or node._type is not final(node):
+            result = max(result, _fill(node, final(node)), key=_SEVERITY.index)
+        if not isinstance(node, Call):
+            for var in node.binders():
+                result = max(result, _fill(var, final(var)), key=_SEVERITY.index)
     return result
+
+
+def _fill(node: Expr, found: Type) -> Fill:
+    if not is_complete(found):
+        return Fill.OPEN
+    if node._type is None:
+        node.set_checked_type(found)
+    return Fill.COMPLETE if node._type == found else Fill.STALE
 
 
 def rebuild(root: Expr, final: Callable[[Expr], Type], memo: dict[int, Expr]) -> Expr:

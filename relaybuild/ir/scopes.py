@@ -1,6 +1,7 @@
 """In which scope each node of a function is computed; knows nothing of text, values or types.
 
-A scope is a function's body, a branch, what follows a let, or the block around a let that stands inside an expression.
+A scope is a function's body, a branch, a match's clause, what follows a let, or the block around a let that stands
+inside an expression.
 A node belongs to the innermost scope that encloses all its uses: the lowest common ancestor in the tree of scopes.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from relaybuild.ir.adt import Constructor, Match
 from relaybuild.ir.expr import Constant, Expr, Function, GlobalVar, If, Let, Var
 from relaybuild.ir.visitor import post_order
 
@@ -45,15 +47,15 @@ class ScopeTree:
     placed: dict[int, Scope]
     """Where a node is computed."""
     inner: dict[int, tuple[Scope, ...]]
-    """The scopes a node opens: a function's body; a conditional's branches; a let's block, if it has one, and body."""
+    """The scopes a node opens: a function's body; branches; clauses; a let's block, if it has one, and its body."""
     uses: dict[int, int]
     """How many edges lead to a node; the root has one."""
     root: Scope
 
 
 def is_atom(node: Expr) -> bool:
-    """Whether a node is computed nowhere: a variable, a global or a constant."""
-    return isinstance(node, (Var, GlobalVar, Constant))
+    """Whether a node is computed nowhere: a variable, a global, a constant or a constructor."""
+    return isinstance(node, (Var, GlobalVar, Constant, Constructor))
 
 
 def common_scope(a: Scope, b: Scope) -> Scope:
@@ -90,6 +92,12 @@ def _place_children(tree: ScopeTree, node: Expr) -> None:
         _use(tree, node.cond, own)
         _use(tree, node.true_branch, branches[0])
         _use(tree, node.false_branch, branches[1])
+    elif isinstance(node, Match):
+        clauses = tuple(Scope(clause.body, own) for clause in node.clauses)
+        tree.inner[id(node)] = clauses
+        _use(tree, node.data, own)
+        for clause, scope in zip(node.clauses, clauses):
+            _use(tree, clause.body, scope)
     elif isinstance(node, Let):
         block = own if own.root is node else Scope(node, own)
         body = Scope(node.body, block, continues=True)

@@ -76,6 +76,7 @@ class Typer:
         self._pending: dict[int, IncompleteType] = {}
         self._origins: dict[IncompleteType, tuple[int, Expr, str]] = {}
         self._fallbacks: list[Var] = []
+        self._globals: list[GlobalVar] = []
         self._matches: list[Match] = []
         self._waiting_for_extents: list[Call | TupleGetItem] = []
         self._fixed: Collection[str] = ()
@@ -121,6 +122,12 @@ class Typer:
                 if key in entered:
                     continue
                 entered.add(key)
+                if isinstance(node, Call):
+                    stack.append((node, _FINISH))
+                    stack.extend([(arg, _ENTER) for arg in reversed(node.args) if id(arg) not in entered])
+                    if not isinstance(node.op, Op):
+                        stack.append((node.op, _ENTER))
+                    continue
                 leaf = leaves.get(type(node))
                 if leaf is None:
                     stack.extend(self._events(node))
@@ -128,6 +135,7 @@ class Typer:
                 order.append(node)
                 if isinstance(node, GlobalVar):
                     mentions[node.name_hint] = None
+                    self._globals.append(node)
                 if key not in types:
                     types[key] = leaf(node)
             elif phase == _FINISH:
@@ -151,16 +159,16 @@ class Typer:
                 self.holes.unify(kind, var._type)
                 self._drain()
         self.holes.settle_extents()
-        for node in list(self._waiting_for_extents):
-            self._retry(node)
+        for waiting in list(self._waiting_for_extents):
+            self._retry(waiting)
         self._drain()
         for match in self._matches:
             self._check_coverage(match)
+        for node in self._globals:
+            self.types[id(node)] = self.signatures[node.name_hint]
 
     def final(self, node: Expr) -> Type:
         """The type of a node after `solve`."""
-        if isinstance(node, GlobalVar) and node.name_hint in self.signatures:
-            return self.holes.resolve(self.signatures[node.name_hint])
         return self.holes.resolve(self.types[id(node)])
 
     def report_unsolved(self, roots: Sequence[Sequence[Expr]]) -> None:
@@ -179,21 +187,18 @@ class Typer:
 
     def _unsolved(self, order: Sequence[Expr]) -> list[IncompleteType]:
         found: dict[IncompleteType, None] = {}
-        for node in order:
+        for node in order if self.holes.any_left else ():
             for part in (*node.binders(), node):
-                for hole in self.holes.unsolved(self.types.get(id(part), POISON)):
-                    if hole is not POISON:
-                        found[hole] = None
+                kind = self.types[id(part)]
+                if self.holes.is_open(kind):
+                    found.update(dict.fromkeys(self.holes.unsolved(kind)))
+        found.pop(POISON, None)
         return list(found)
 
     # the walk
 
     def _events(self, node: Expr) -> list[_Event]:
-        """What is to be done for a node, last first."""
-        if isinstance(node, Call):
-            args: list[_Event] = [(arg, _ENTER) for arg in reversed(node.args)]
-            callee: list[_Event] = [(node.op, _ENTER)] if isinstance(node.op, Expr) else []
-            return [(node, _FINISH), *args, *callee]
+        """What is to be done for a node that is not a call, last first."""
         if isinstance(node, Let):
             if id(node) not in self.types and isinstance(node.value, Function):
                 self._announce(node.var, node.value)

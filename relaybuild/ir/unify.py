@@ -55,16 +55,24 @@ class Holes:
         self._rank: dict[IncompleteType, int] = {}
         self._dims: dict[str, Extent | None] = {}
         self._open: dict[int, Type] = {}
+        self._left = 0
 
     def fresh(self, rank: int = 0) -> IncompleteType:
         """A new hole; of two that become one, that of the higher rank remains."""
         hole = IncompleteType()
+        self._left += 1
         if rank:
             self._rank[hole] = rank
         return hole
 
+    @property
+    def any_left(self) -> bool:
+        """Whether a hole has not been filled."""
+        return self._left > 0
+
     def note(self, kind: Type) -> Type:
         """The type itself, after remembering which parts of it, made elsewhere, are open."""
+        self._left += isinstance(kind, IncompleteType)
         for child in type_children(kind):
             self.note(child)
         return self.compose(kind)
@@ -251,6 +259,7 @@ class Holes:
 
     def _fill(self, hole: IncompleteType, kind: Type) -> None:
         self._bound[hole] = kind
+        self._left -= 1
         waiting = self._waiting.pop(hole, None)
         if waiting and isinstance(kind, IncompleteType) and kind is not POISON:
             self._waiting.setdefault(kind, []).extend(waiting)
