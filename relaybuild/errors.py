@@ -36,7 +36,21 @@ class UserError(RelayBuildError):
 
 
 class TypeCheckError(UserError):
-    """A program that does not type-check; `where` is the span of the call at fault."""
+    """A program that does not type-check; `where` is the span of the call at fault.
+
+    `errors` are the single mistakes where the message lists several, and the error itself where it is one.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        where: str | None = None,
+        notes: Sequence[str] = (),
+        errors: Sequence[TypeCheckError] = (),
+    ) -> None:
+        super().__init__(message, where=where, notes=notes)
+        self.errors: tuple[TypeCheckError, ...] = tuple(errors) or (self,)
 
 
 class UnsupportedError(UserError):

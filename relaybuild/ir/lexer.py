@@ -1,115 +1,81 @@
-"""Tokens of the text format, with their positions; knows nothing of grammar."""
+"""Tokens of the text format, with their positions, and the comments between them; knows nothing of grammar.
+
+Tokens are plain strings; their first character tells what they are: `%` a local name, `@` a global one, `"` a string,
+`.` a projection such as `.0`, a digit a number, a letter or `_` a name, and the rest punctuation.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from bisect import bisect_right
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import accumulate
 
-from relaybuild.errors import UserError
+from relaybuild.diagnostics import Diagnostic, Source
 
 METADATA = "#[metadata]"
-_MAX_DIGITS = 1000
+PUNCTUATION = frozenset("-+*/<>=(){}[],;:?")
 
+_SPACE = " \t\r\n\f"
+_SPACES = r"\ \t\r\n\f"
+_QUOTED = r'"[^"\\\n]*(?:\\[^\n][^"\\\n]*)*"'
+_NAME = r"[A-Za-z_][A-Za-z_0-9]*"
 _TOKEN = re.compile(
-    r"""
-    [ \t\r\n\f]*(?:
-    (?P<space>//[^\n]*|\Z)
-  | (?P<comment>/\*)
-  | (?P<attribute>\#\[)
-  | (?P<local>%(?:[0-9]+(?![A-Za-z_0-9])|[A-Za-z_][A-Za-z_0-9]*(?:/[A-Za-z_][A-Za-z_0-9]*)*|"(?:[^"\\\n]|\\.)*"))
-  | (?P<global>@(?:[A-Za-z_][A-Za-z_0-9]*(?:[./][A-Za-z_][A-Za-z_0-9]*)*|"(?:[^"\\\n]|\\.)*"))
-  | (?P<string>"(?:[^"\\\n]|\\.)*")
-  | (?P<projection>\.[0-9]+)
-  | (?P<number>(?:[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|(?:inf|nan)(?=f|(?![A-Za-z_0-9.])))
-      (?:f64|f32|f16|f|i64|i32|i16|i8|i|u64|u32|u16|u8)?(?![A-Za-z_0-9]))
-  | (?P<name>[A-Za-z_][A-Za-z_0-9]*(?:\.[A-Za-z_][A-Za-z_0-9]*)*)
-  | (?P<punct>->|==|!=|<=|>=|[-+*/<>=(){}\[\],;:?])
-    )""",
+    rf"""
+    [{_SPACES}]*(?:
+    %(?:[0-9]+(?![A-Za-z_0-9])|{_NAME}(?:/{_NAME})*|{_QUOTED})
+  | {_NAME}(?:\.{_NAME})*
+  | ->|=>|==|!=|<=|>=|\#\[
+  | [-+*/<>=(){{}}\[\],;:?]
+  | [0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?[A-Za-z_0-9]*
+  | @(?:{_NAME}(?:[./]{_NAME})*|{_QUOTED})
+  | {_QUOTED}
+  | \.[0-9]+
+  | [^{_SPACES}]
+    )|[{_SPACES}]*\Z""",
     re.VERBOSE,
 )
+_TRIVIA = re.compile(rf"{_QUOTED}|//[^\n]*|/\*")
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
-
-
-class Token(NamedTuple):
-    """A piece of text: `kind` is the name of a group of the lexer, or "end" after the last."""
-
-    kind: str
-    text: str
-    pos: int
+_METADATA_LINE = re.compile(r"^[ \t]*#\[metadata\]", re.MULTILINE)
+_VISIBLE = re.compile(r"[^\n]")
 
 
 @dataclass(frozen=True)
-class Source:
-    """A text with a name, and the positions of its lines."""
+class Tokens:
+    """The tokens of a source, closed by an empty one, and the position behind each."""
 
-    name: str
-    text: str
-    line_starts: tuple[int, ...]
+    source: Source
+    texts: list[str]
+    ends: list[int]
+    comments: list[tuple[int, int]]
+    """Where each comment begins and ends."""
+    metadata: int
+    """Where the metadata section begins; the length of the text if there is none."""
+    mistakes: list[Diagnostic]
+    """Comments that are never closed."""
 
-    @staticmethod
-    def of(text: str, name: str) -> Source:
-        return Source(name, text, (0, *(match.end() for match in re.finditer("\n", text))))
-
-    def position(self, pos: int) -> tuple[int, int]:
-        """Line and column, both counted from 1."""
-        line = bisect_right(self.line_starts, pos)
-        return line, pos - self.line_starts[line - 1] + 1
-
-    def line_of(self, pos: int) -> int:
-        return bisect_right(self.line_starts, pos)
-
-    def where(self, pos: int) -> str:
-        line, column = self.position(pos)
-        return f"{self.name}:{line}:{column}"
-
-    def excerpt(self, pos: int) -> str:
-        """The line at a position, and a caret below it."""
-        line, column = self.position(pos)
-        start = self.line_starts[line - 1]
-        text = self.text[start:].split("\n", 1)[0].rstrip("\r") if start < len(self.text) else ""
-        pad = "".join("\t" if char == "\t" else " " for char in text[: column - 1])
-        return f"    {text}\n    {pad}^"
+    def start(self, index: int) -> int:
+        """The position of a token."""
+        return self.ends[index] - len(self.texts[index])
 
 
-class SyntaxFault(UserError):
-    """A text that is not in the format; raised at the first token that does not fit."""
+def tokenize(source: Source) -> Tokens:
+    """The tokens of a text, up to its metadata section.
 
-    def __init__(self, message: str, pos: int) -> None:
-        super().__init__(message)
-        self.pos = pos
-
-
-def tokenize(source: Source) -> tuple[list[Token], int]:
-    """The tokens, closed by one of kind "end", and where the metadata begins (the text's length if it has none).
-
-    Raises SyntaxFault for a character that starts no token and for an unclosed comment.
+    A character that begins no token is a piece of its own, which `stray_message` explains.
     """
-    text = source.text
-    tokens: list[Token] = []
-    pos = 0
-    while pos < len(text):
-        match = _TOKEN.match(text, pos)
-        if match is None:
-            pos += len(text[pos:]) - len(text[pos:].lstrip(" \t\r\n\f"))
-            raise SyntaxFault(f"unexpected character {json.dumps(text[pos])}", pos)
-        kind = match.lastgroup or ""
-        start = match.start(kind)
-        if kind == "comment":
-            pos = _skip_comment(text, start)
-            continue
-        if kind == "attribute" and text.startswith(METADATA, start):
-            pos = start
-            break
-        if kind in ("number", "projection") and match.end() - start > _MAX_DIGITS:
-            raise SyntaxFault(f"a number of {match.end() - start} digits, expected at most {_MAX_DIGITS}", start)
-        if kind != "space":
-            tokens.append(Token(kind, match.group(kind), start))
-        pos = match.end()
-    tokens.append(Token("end", "", pos))
-    return tokens, pos
+    comments: list[tuple[int, int]] = []
+    text, end, mistakes = source.text, len(source.text), []
+    if "//" in text or "/*" in text:
+        comments, unclosed = _comments(text)
+        mistakes += [Diagnostic(pos, "this comment is never closed with '*/'", True) for pos in unclosed]
+    end = _metadata_start(text, comments)
+    comments = [span for span in comments if span[0] < end]
+    pieces = _TOKEN.findall(_without(text, comments), 0, end)
+    ends = list(accumulate(map(len, pieces)))
+    texts = [piece.lstrip(_SPACE) for piece in pieces]
+    return Tokens(source, texts, ends, comments, end, mistakes)
 
 
 def unquote(text: str) -> str:
@@ -117,11 +83,63 @@ def unquote(text: str) -> str:
     return str(json.loads(text)) if text.startswith('"') else text
 
 
-def _skip_comment(text: str, start: int) -> int:
-    depth, pos = 0, start
-    while match := _COMMENT_EDGE.search(text, pos):
-        depth += 1 if match.group() == "/*" else -1
+def _comments(text: str) -> tuple[list[tuple[int, int]], list[int]]:
+    """Where comments stand, and where one begins that never ends."""
+    found: list[tuple[int, int]] = []
+    pos = 0
+    while match := _TRIVIA.search(text, pos):
         pos = match.end()
+        if match.group() == "/*":
+            closed = _comment_end(text, match.start())
+            if closed is None:
+                return [*found, (match.start(), len(text))], [match.start()]
+            pos = closed
+        if not match.group().startswith('"'):
+            found.append((match.start(), pos))
+    return found, []
+
+
+def _comment_end(text: str, start: int) -> int | None:
+    depth = 0
+    for match in _COMMENT_EDGE.finditer(text, start):
+        depth += 1 if match.group() == "/*" else -1
         if depth == 0:
-            return pos
-    raise SyntaxFault("this comment is never closed with '*/'", start)
+            return match.end()
+    return None
+
+
+def _metadata_start(text: str, comments: list[tuple[int, int]]) -> int:
+    if METADATA not in text:
+        return len(text)
+    following = iter(comments)
+    comment = next(following, None)
+    for match in _METADATA_LINE.finditer(text):
+        start = match.end() - len(METADATA)
+        while comment and comment[1] <= start:
+            comment = next(following, None)
+        if comment is None or start < comment[0]:
+            return start
+    return len(text)
+
+
+def _without(text: str, comments: list[tuple[int, int]]) -> str:
+    """The text with spaces in place of comments, so that every position stays."""
+    if not comments:
+        return text
+    parts: list[str] = []
+    pos = 0
+    for start, end in comments:
+        parts += (text[pos:start], _VISIBLE.sub(" ", text[start:end]))
+        pos = end
+    return "".join([*parts, text[pos:]])
+
+
+def stray_message(token: str) -> str | None:
+    """What is wrong with a piece of text that is no token; None for a token."""
+    if len(token) != 1 or token in PUNCTUATION or (token.isascii() and token.isalnum()) or token == "_":
+        return None
+    if token == '"':
+        return "this quoted text is not closed on its line"
+    if token in "%@":
+        return f"'{token}' is not followed by a name"
+    return f"unexpected character {json.dumps(token)}"

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_programs import arguments, modules
 
+from relaybuild.diagnostics import Diagnostic, Source
 from relaybuild.ir.expr import Expr, Function, Let, Var
 from relaybuild.ir.interpreter import interpret
-from relaybuild.ir.lexer import Source
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.parser import ParseError, parse
 from relaybuild.ir.printer import print_module
@@ -105,9 +105,9 @@ def test_broken_texts_are_refused_politely(mod: IRModule, data: st.DataObject) -
     broken = text[:start] + other + text[end:]
     try:
         parse(broken, "m")
-        errors: tuple[tuple[int, str], ...] = ()
+        errors: tuple[Diagnostic, ...] = ()
     except ParseError as error:
         errors = error.errors
         shown = str(error)
     source = Source.of(broken, "m")
-    assert all(f"{source.where(pos)}: {message}" in shown for pos, message in errors)
+    assert all(error.render(source) in shown for error in errors)

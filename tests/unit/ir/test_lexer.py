@@ -1,49 +1,73 @@
-"""Tokens and positions."""
+"""Tokens, comments, and where the metadata begins."""
 
 import pytest
 
-from relaybuild.ir.lexer import Source, SyntaxFault, tokenize
+from relaybuild.diagnostics import Source
+from relaybuild.ir.lexer import Tokens, stray_message, tokenize
 
 
-def kinds(text: str) -> list[tuple[str, str]]:
-    return [(token.kind, token.text) for token in tokenize(Source.of(text, "t"))[0][:-1]]
+def read(text: str) -> Tokens:
+    return tokenize(Source.of(text, "t"))
+
+
+def texts(text: str) -> list[str]:
+    return [token for token in read(text).texts if token]
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("%x.0.1", [("local", "%x"), ("projection", ".0"), ("projection", ".1")]),
-        ("%0.0", [("local", "%0"), ("projection", ".0")]),
-        ("%base/x/%b", [("local", "%base/x"), ("punct", "/"), ("local", "%b")]),
-        ("%a/2", [("local", "%a"), ("punct", "/"), ("number", "2")]),
-        ('%"a b" @"c.d"', [("local", '%"a b"'), ("global", '@"c.d"')]),
-        ("1e-5f 3f16 inff nan", [("number", "1e-5f"), ("number", "3f16"), ("number", "inff"), ("number", "nan")]),
-        ("info nan_x nn.relu", [("name", "info"), ("name", "nan_x"), ("name", "nn.relu")]),
-        ("a->b==c", [("name", "a"), ("punct", "->"), ("name", "b"), ("punct", "=="), ("name", "c")]),
-        ("1 // 2\n/* /* 3 */ */ 4", [("number", "1"), ("number", "4")]),
-        ('"a\\"b"', [("string", '"a\\"b"')]),
+        ("%x.0.1", ["%x", ".0", ".1"]),
+        ("%0.0", ["%0", ".0"]),
+        ("%base/x/%b", ["%base/x", "/", "%b"]),
+        ("%a/2", ["%a", "/", "2"]),
+        ('%"a b" @"c.d"', ['%"a b"', '@"c.d"']),
+        ("1e-5f 3f16 inff nan", ["1e-5f", "3f16", "inff", "nan"]),
+        ("info nan_x nn.relu", ["info", "nan_x", "nn.relu"]),
+        ("a->b==c=>d", ["a", "->", "b", "==", "c", "=>", "d"]),
+        ("a -1", ["a", "-", "1"]),
+        ("match?(x)", ["match", "?", "(", "x", ")"]),
+        ('#[span("a")]', ["#[", "span", "(", '"a"', ")", "]"]),
+        ("1 // 2\n/* /* 3 */ */ 4", ["1", "4"]),
+        ('"a\\"b // c"', ['"a\\"b // c"']),
         ("  \n\t", []),
+        ("", []),
     ],
 )
-def test_tokens(text: str, expected: list[tuple[str, str]]) -> None:
-    assert kinds(text) == expected
+def test_tokens(text: str, expected: list[str]) -> None:
+    assert texts(text) == expected
 
 
-@pytest.mark.parametrize(("text", "pos"), [("a $", 2), ("/* /* */", 0), ('"open', 0), ("3x", 0), ("%", 0)])
-def test_what_starts_no_token(text: str, pos: int) -> None:
-    with pytest.raises(SyntaxFault) as caught:
-        tokenize(Source.of(text, "t"))
-    assert caught.value.pos == pos
+@pytest.mark.parametrize(
+    ("text", "stray"),
+    [("a $", "unexpected character"), ('"open', "not closed on its line"), ("% x", "not followed by a name")],
+)
+def test_what_starts_no_token_is_a_piece_of_its_own(text: str, stray: str) -> None:
+    assert stray in "".join(stray_message(token) or "" for token in texts(text))
 
 
-def test_metadata_ends_the_tokens() -> None:
-    tokens, end = tokenize(Source.of('1 "#[metadata]"\n#[metadata]{$', "t"))
-    assert [token.kind for token in tokens] == ["number", "string", "end"]
-    assert end == tokens[-1].pos == 16
+def test_punctuation_and_names_are_not_stray() -> None:
+    assert not any(stray_message(token) for token in texts("a + _ 1 (x) { } [?] , ; : < / * - = >"))
 
 
-def test_positions() -> None:
-    source = Source.of("ab\n\tcd\n", "f.relay")
-    assert [source.where(pos) for pos in (0, 2, 3, 5)] == ["f.relay:1:1", "f.relay:1:3", "f.relay:2:1", "f.relay:2:3"]
-    assert source.excerpt(4) == "    \tcd\n    \t^"
-    assert source.excerpt(len(source.text)) == "    \n    ^"
+def test_positions_are_behind_the_tokens() -> None:
+    tokens = read("  ab\n /* c */ %x")
+    assert [tokens.start(index) for index in range(2)] == [2, 14]
+    assert tokens.comments == [(6, 13)]
+
+
+def test_the_metadata_ends_the_tokens() -> None:
+    tokens = read('1 "#[metadata]"\n#[metadata]{$')
+    assert [token for token in tokens.texts if token] == ["1", '"#[metadata]"']
+    assert tokens.metadata == 16
+
+
+def test_metadata_in_a_comment_is_none() -> None:
+    tokens = read("1 /*\n#[metadata]\n*/ 2\n#[metadata]{")
+    assert [token for token in tokens.texts if token] == ["1", "2"]
+    assert tokens.source.text[tokens.metadata :] == "#[metadata]{"
+
+
+def test_an_unclosed_comment_is_a_mistake() -> None:
+    (mistake,) = read("1 /* /* */").mistakes
+    assert (mistake.pos, mistake.message) == (2, "this comment is never closed with '*/'")

@@ -95,7 +95,7 @@ class TestErrors:
             parse("def @f(%x: float32) { log(%y) }\ndef @g( { 1 }\ndef @g() { 1 +\n}", "m")
         assert str(caught.value) == (
             "m:1:27: unknown variable '%y'\n    def @f(%x: float32) { log(%y) }\n                              ^\n"
-            "m:2:9: found '{', expected ')'\n    def @g( { 1 }\n            ^\n"
+            "m:2:9: found '{', expected ',' or ')' to close the '(' at 2:7\n    def @g( { 1 }\n            ^\n"
             "m:4:1: found '}', expected an expression\n    }\n    ^"
         )
 

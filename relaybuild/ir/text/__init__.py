@@ -1,0 +1,1 @@
+"""What printer and parser are made of."""
