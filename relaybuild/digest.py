@@ -46,7 +46,7 @@ class Hasher:
     def field(self, tag: str, value: Value) -> Hasher:
         """Append one field and return the hasher; raises TypeError for a value of another type."""
         self._feed(_delimited(tag.encode()))
-        self._feed(_encode(value))
+        self._feed(encode_value(value))
         return self
 
     def digest(self) -> Digest:
@@ -80,7 +80,11 @@ def _delimited(data: bytes) -> bytes:
     return len(data).to_bytes(8, "little") + data
 
 
-def _encode(value: Value) -> bytes:
+def encode_value(value: Value) -> bytes:
+    """The bytes by which a value is hashed: different for different values and types, floats by their bits.
+
+    Raises TypeError for a value of another type.
+    """
     if value is None:
         return b"n"
     # bool is an int to Python, so it is told apart first
@@ -95,7 +99,7 @@ def _encode(value: Value) -> bytes:
     if isinstance(value, bytes):
         return b"y" + _delimited(value)
     if isinstance(value, tuple):
-        return b"t" + len(value).to_bytes(8, "little") + b"".join(map(_encode, value))
+        return b"t" + len(value).to_bytes(8, "little") + b"".join(map(encode_value, value))
     if isinstance(value, Digest):
         return b"d" + _delimited(value.hex.encode()) + value.size.to_bytes(8, "little")
     raise TypeError(
