@@ -194,7 +194,7 @@ def unary_on_interval(name: str, r: Random) -> Iterator[Sample]:
     yield [r.between(low, high, 5, dtype="float64")], {}
 
 
-@samples("abs", "negative", "sign", "copy", "nn.relu", "zeros_like", "ones_like")
+@samples("abs", "negative", "sign", "annotation.stop_fusion", "copy", "nn.relu", "zeros_like", "ones_like")
 def unary_numeric(name: str, r: Random) -> Iterator[Sample]:
     for shape in SHAPES:
         yield [r.real(*shape)], {}
@@ -409,7 +409,16 @@ def adaptive_pool2d(name: str, r: Random) -> Iterator[Sample]:
     yield [r.real(1, 1, 2, 3)], {"output_size": (4, 3)}
 
 
-@samples("nn.softmax", "nn.log_softmax")
+@samples("fast_exp", "fast_tanh", "fast_erf")
+def approximation(name: str, r: Random) -> Iterator[Sample]:
+    for shape in SHAPES:
+        yield [r.real(*shape)], {}
+    yield [r.real(7, dtype="float64")], {}
+    yield [r.real(7, dtype="float16")], {}
+    yield [np.asarray([np.nan, np.inf, -np.inf, 0.0, -0.0, 100.0, -100.0], "float32")], {}
+
+
+@samples("nn.softmax", "nn.log_softmax", "nn.fast_softmax")
 def softmax(name: str, r: Random) -> Iterator[Sample]:
     yield [r.real(3, 7)], {}
     yield [r.real(2, 3, 5)], {"axis": 1}

@@ -109,6 +109,7 @@ _DERIVATIVES: dict[str, Derivative] = {
 RULES: dict[str, GradientRule] = {
     **{name: _elementwise(derivative) for name, derivative in _DERIVATIVES.items()},
     "negative": _negative,
+    "annotation.stop_fusion": _unchanged,
     "copy": _unchanged,
     "nn.dropout": _unchanged,
     "nn.relu": _relu,
