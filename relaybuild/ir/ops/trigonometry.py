@@ -15,7 +15,7 @@ OPS = (
     elemwise_op("atan", "atan", np.arctan),
     elemwise_op("sinh", "sinh", np.sinh),
     elemwise_op("cosh", "cosh", np.cosh),
-    elemwise_op("tanh", "tanh", np.tanh),
+    elemwise_op("tanh", "tanh", np.tanh, fast="fast_tanh"),
     elemwise_op("asinh", "asinh", np.arcsinh),
     elemwise_op("acosh", "acosh", np.arccosh),
     elemwise_op("atanh", "atanh", np.arctanh),
