@@ -20,6 +20,7 @@ from relaybuild.build.library import BuildReport, LibrarySpec, Unit, WeightBlob,
 from relaybuild.build.toolchain import KERNEL_CFLAGS, Toolchain, probe
 from relaybuild.errors import UserError
 from relaybuild.ir.expr import Function
+from relaybuild.ir.infer import infer_types
 from relaybuild.ir.interpreter import interpret
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.parser import parse
@@ -139,6 +140,7 @@ def compile(
     with clock.stage("pass"):
         module = default_pipeline()(source.module, context)
     with clock.stage("partition"):
+        module = infer_types(module)
         main = module["main"]
     title = name or _default_name(model)
     with clock.stage("codegen"):

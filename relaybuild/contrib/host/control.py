@@ -316,7 +316,8 @@ class _Translation:
     def _let(self, node: Let, env: _Env, region: Region) -> Step[_Value]:
         """The value of a let that stands inside an expression."""
         block, body = env.code.tree.inner[id(node)]
-        yield self._scope(block, env, region)
+        for inner in env.code.nodes_of(block):
+            env.values[id(inner)] = yield self._node(inner, env, region)
         env.values[id(node.var)] = self._value(node.value, env)
         result: _Value = yield self._scope(body, env, region)
         return result
