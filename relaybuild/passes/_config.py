@@ -29,10 +29,14 @@ def register_config_key(name: str, kind: type, default: object, doc: str) -> Con
     """
     key = ConfigKey(name, kind, default, doc)
     if default is not None and not _is_of(kind, default):
-        raise TypeError(f"the default of config key '{name}' is a {type(default).__name__}, expected a {kind.__name__}")
+        raise TypeError(
+            f"the default of config key '{name}' has type '{type(default).__name__}', expected '{kind.__name__}'"
+        )
     known = _keys.setdefault(name, key)
     if (known.kind, known.default) != (kind, default):
-        raise UserError(f"config key '{name}' is registered already, as a {known.kind.__name__}: choose another name")
+        raise UserError(
+            f"config key '{name}' is registered already, with type '{known.kind.__name__}': choose another name"
+        )
     _keys[name] = key
     return key
 
@@ -56,7 +60,9 @@ def checked_config(given: Mapping[str, object]) -> dict[str, object]:
     for name, value in given.items():
         kind = get_config_key(name).kind
         if not _is_of(kind, value):
-            raise UserError(f"config key '{name}' got a {type(value).__name__}, expected a {kind.__name__}")
+            raise UserError(
+                f"config key '{name}' got a value of type '{type(value).__name__}', expected '{kind.__name__}'"
+            )
     return dict(given)
 
 
