@@ -30,6 +30,14 @@ class PackMatMulAttrs(Attrs):
 
 
 @dataclass(frozen=True)
+class PackTilesAttrs(Attrs):
+    """`groups` as in the convolution; `outputs` channels of a group are in a tile."""
+
+    groups: int = 1
+    outputs: int = 1
+
+
+@dataclass(frozen=True)
 class ChannelSpan:
     """Which input channels a block of 16 output channels reads: `extent` of them from `start(block)`."""
 
@@ -125,6 +133,27 @@ def evaluate_rows(values: Sequence[Array], attrs: PackConvAttrs) -> Array:
     return np.ascontiguousarray(split.transpose(0, 1, 3, 4, 2))
 
 
+def infer_tiles(types: Sequence[Type], attrs: PackTilesAttrs) -> Type:
+    """[group][tile][input][rows][columns][output of the tile], of a weight (O, I, rows, columns)."""
+    weight = expect_tensor(types[0], "weight")
+    expect_rank(weight, 4, "weight")
+    outs, ins, rows, columns = weight.static_shape
+    per_group = outs // attrs.groups
+    if attrs.outputs > per_group:
+        raise TypeMismatch(f"expected tiles of at most {per_group} outputs, those of a group, found {attrs.outputs}")
+    return TensorType((attrs.groups, -(-per_group // attrs.outputs), ins, rows, columns, attrs.outputs), weight.dtype)
+
+
+def evaluate_tiles(values: Sequence[Array], attrs: PackTilesAttrs) -> Array:
+    """Tiles of the output channels of each group; where they do not divide it, the last overlaps the one before."""
+    weight = values[0]
+    per_group = weight.shape[0] // attrs.groups
+    split = weight.reshape(attrs.groups, per_group, *weight.shape[1:])
+    starts = [min(start, per_group - attrs.outputs) for start in range(0, per_group, attrs.outputs)]
+    tiles = np.stack([split[:, start : start + attrs.outputs] for start in starts], axis=1)
+    return np.ascontiguousarray(tiles.transpose(0, 1, 3, 4, 5, 2))
+
+
 def infer_depthwise(types: Sequence[Type], attrs: Attrs) -> Type:
     """[block][rows][columns][16]."""
     weight = expect_tensor(types[0], "weight")
@@ -199,6 +228,7 @@ def evaluate_winograd(values: Sequence[Array], attrs: Attrs) -> Array:
 OPS = (
     Op("contrib.pack_conv2d", 1, infer_conv, evaluate_conv, OpKind.OPAQUE, PackConvAttrs, arg_names=("weight",)),
     Op("contrib.pack_rows", 1, infer_rows, evaluate_rows, OpKind.OPAQUE, PackConvAttrs, arg_names=("weight",)),
+    Op("contrib.pack_tiles", 1, infer_tiles, evaluate_tiles, OpKind.OPAQUE, PackTilesAttrs, arg_names=("weight",)),
     Op("contrib.pack_depthwise", 1, infer_depthwise, evaluate_depthwise, OpKind.OPAQUE, arg_names=("weight",)),
     Op("contrib.pack_winograd", 1, infer_winograd, evaluate_winograd, OpKind.OPAQUE, arg_names=("weight",)),
     Op("contrib.pack_matmul", 1, infer_matmul, evaluate_matmul, OpKind.OPAQUE, PackMatMulAttrs, arg_names=("weight",)),

@@ -305,6 +305,8 @@ class _PhaseLoops:
         return Index.opaque(self.builder.let("ptrdiff_t", "start", value))
 
     def _taps(self, tile: Tile, corner: _Corner, acc: str, start: Index, in_block: Index, channels: int) -> None:
+        if self._fetches_ahead(tile):
+            self._fetch_next(tile, corner, start + in_block * BLOCK)
         with (
             self.builder.loop("kr", self.phase.row_taps.count) as kr,
             self.builder.loop("kc", self.phase.column_taps.count) as kc,
@@ -312,6 +314,25 @@ class _PhaseLoops:
         ):
             weights = self._weights(tile, corner, in_block, (kr, kc, ic))
             self._products(tile, corner, acc, weights, start + in_block * BLOCK + ic, (kr, kc))
+
+    def _fetches_ahead(self, tile: Tile) -> bool:
+        """Whether the next tile's input should be fetched: it comes from beyond the second-level cache, is read once,
+        and every other pixel is skipped, which the hardware would fetch as well."""
+        data, out = self.body.inputs[0].layout, self.body.output.layout
+        rows, columns = self.phase.row_taps, self.phase.column_taps
+        once = rows.count * columns.count == 1 and out.num_blocks <= tile.blocks and data.block > 1
+        return once and columns.stride > 1 and 4 * data.size > 4 * self.machine.l2_bytes
+
+    def _fetch_next(self, tile: Tile, corner: _Corner, channel: Index) -> None:
+        """Fetch one channel block of the tile to the right."""
+        builder, data = self.builder, self.body.inputs[0].layout
+        rows, columns = self.phase.row_taps, self.phase.column_taps
+        first_column = (corner.column + tile.columns) * columns.stride + columns.shift
+        first = data.address([corner.image, channel, corner.row * rows.stride + rows.shift, first_column])
+        source = builder.let("float *", "ahead", f"p0 + {first}")
+        with builder.loop("r", tile.rows, unroll=True) as r, builder.loop("c", tile.columns, unroll=True) as c:
+            offset = r * (rows.stride * data.strides[2]) + c * (columns.stride * data.strides[3])
+            builder.evaluate(f"RB_PREFETCH({source} + {offset})")
 
     def _weights(self, tile: Tile, corner: _Corner, in_block: Index, tap: tuple[Index, Index, Index]) -> str:
         """Load one row of weights: a vector for each half of each block; fetched ahead where they come from memory."""

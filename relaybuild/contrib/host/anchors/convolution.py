@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from relaybuild.contrib.host.anchor import Anchor, Buffer, Halo, Need, Packed, Setting, Site
-from relaybuild.errors import UnsupportedError
+from relaybuild.errors import InternalError, UnsupportedError
 from relaybuild.ir.expr import Call
 from relaybuild.ir.ops.contrib_pack import channel_span
 from relaybuild.lower.layout import BLOCK
 from relaybuild.lower.loop_ir import Kernel
+from relaybuild.lower.machine import Machine
 from relaybuild.lower.templates.conv2d import (
     Conv2D,
     Phase,
@@ -23,6 +24,13 @@ from relaybuild.lower.templates.conv2d import (
 )
 from relaybuild.lower.templates.depthwise import depthwise_kernel
 from relaybuild.lower.templates.dot_conv2d import dot_conv2d_kernel
+from relaybuild.lower.templates.pixel_conv2d import (
+    PixelConv2D,
+    PixelSchedule,
+    choose_pixel_schedule,
+    pixel_conv2d_kernel,
+)
+from relaybuild.lower.templates.pixel_conv2d import estimate_cycles as pixel_cycles
 from relaybuild.lower.templates.winograd import Winograd, winograd_kernel
 from relaybuild.lower.templates.winograd import estimate_cycles as winograd_cycles
 
@@ -32,6 +40,13 @@ FEW_CHANNELS = 8
 
 FEW_OUTPUTS = 4
 """Outputs of so few channels are row-major, and vectors run over the input's channels."""
+
+MOST_USED = 0.75
+"""Share of a direct form's products that are not with zeros, above which it is taken without comparison."""
+
+MUCH_FASTER = 0.78
+"""Ratio of estimated times above which a form with pixels in the lanes is not worth it: small images cost it more than
+is estimated."""
 
 
 def is_depthwise(call: Call) -> bool:
@@ -94,6 +109,10 @@ def needs(call: Call, is_weight: Sequence[bool], setting: Setting) -> tuple[Need
     winograd = winograd_of(call, setting)
     if winograd is not None:
         return Buffer("blocked", winograd.halo()), Packed("contrib.pack_winograd")
+    pixels = pixels_of(call, setting)
+    if pixels is not None:
+        attrs = {"groups": pixels.groups, "outputs": pixel_schedule(pixels, setting.machine).outputs}
+        return Buffer("blocked", halo_of(call)), Packed("contrib.pack_tiles", attrs)
     data = Buffer("any" if channels < FEW_CHANNELS else "blocked", halo_of(call))
     return data, Packed("contrib.pack_conv2d", {"groups": getattr(call.attrs, "groups", 1), **layout})
 
@@ -118,6 +137,44 @@ def winograd_of(call: Call, setting: Setting) -> Winograd | None:
     return winograd if faster else None
 
 
+def pixels_of(call: Call, setting: Setting) -> PixelConv2D | None:
+    """The form with pixels in the lanes, where channel blocks would multiply many zeros and it is faster."""
+    if call.op_name != "nn.conv2d":
+        return None
+    groups: int = getattr(call.attrs, "groups", 1)
+    outs, ins = call.args[1].tensor_type.static_shape[:2]
+    direct = direct_of(call)
+    out_blocks = -(-outs // BLOCK)
+    if ins * outs > MOST_USED * direct.span * out_blocks * BLOCK:
+        return None
+    if groups * ins < FEW_CHANNELS:
+        return None
+    pixels = PixelConv2D(direct.phases[0], groups, ins, outs // groups, call.tensor_type.static_shape[0])
+    cycles = pixel_cycles(pixels, setting.machine)
+    if cycles is None or cycles > MUCH_FASTER * direct_cycles(direct, out_blocks, setting.machine):
+        return None
+    return pixels
+
+
+def pixel_schedule(pixels: PixelConv2D, machine: Machine) -> PixelSchedule:
+    """The schedule of a form that was found to be faster."""
+    schedule = choose_pixel_schedule(pixels, machine)
+    if schedule is None:
+        raise InternalError("a convolution with pixels in the lanes was chosen that has no schedule")
+    return schedule
+
+
+def direct_of(call: Call) -> Conv2D:
+    """The direct form in channel blocks."""
+    kernel = call.args[1].tensor_type.static_shape[2:]
+    out_channels = call.tensor_type.static_shape[1]
+    in_channels = call.args[0].tensor_type.static_shape[1]
+    span = channel_span(out_channels, in_channels, getattr(call.attrs, "groups", 1))
+    shared = 4 if span.step == 0 else _shared_blocks(span.group)
+    phases = phases_of(call)
+    return Conv2D(phases, (kernel[0], kernel[1]), span.extent, span.step, span.group, span.last, shared)
+
+
 def _check(call: Call, is_weight: Sequence[bool]) -> None:
     where = str(call.span) if call.span else None
     layouts = (getattr(call.attrs, "data_layout", "NCHW"), getattr(call.attrs, "kernel_layout", "OIHW"))
@@ -135,7 +192,6 @@ def lower(site: Site) -> Kernel:
     phases = phases_of(call)
     if is_depthwise(call) and call.op_name == "nn.conv2d":
         return depthwise_kernel(phases[0], site.body, site.machine)
-    out_channels = call.tensor_type.static_shape[1]
     in_channels = call.args[0].tensor_type.static_shape[1]
     kernel = call.args[1].tensor_type.static_shape[2:]
     if not has_many_outputs(call):
@@ -143,11 +199,10 @@ def lower(site: Site) -> Kernel:
     winograd = winograd_of(call, site.setting)
     if winograd is not None:
         return winograd_kernel(winograd, site.body, site.machine)
-    groups: int = getattr(call.attrs, "groups", 1)
-    span = channel_span(out_channels, in_channels, groups)
-    shared = 4 if span.step == 0 else _shared_blocks(span.group)
-    conv = Conv2D(phases, (kernel[0], kernel[1]), span.extent, span.step, span.group, span.last, shared)
-    return conv2d_kernel(conv, site.body, site.machine)
+    pixels = pixels_of(call, site.setting)
+    if pixels is not None:
+        return pixel_conv2d_kernel(pixels, pixel_schedule(pixels, site.machine), site.body, site.machine)
+    return conv2d_kernel(direct_of(call), site.body, site.machine)
 
 
 def _shared_blocks(group: int) -> int:

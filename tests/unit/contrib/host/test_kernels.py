@@ -111,6 +111,27 @@ def convolution(r: Random, batch: Batch) -> Expr:
     return finish(r, batch, value)
 
 
+def narrow(r: Random, batch: Batch) -> Expr:
+    """Groups, or outputs in all, that would leave channel blocks half empty."""
+    inputs, outputs = r.number(2, 24), r.number(1, 24)
+    groups = r.number(2, 9) if r.chance(0.8) else 1
+    if groups == 1:
+        inputs, outputs = r.number(8, 60), r.number(5, 8)
+    rows, columns = r.number(1, 4), r.number(1, 4)
+    dilation = (r.number(1, 2), r.number(1, 3))
+    least = max((rows - 1) * dilation[0], (columns - 1) * dilation[1]) + 1
+    value = call(
+        "nn.conv2d",
+        image(r, batch, groups * inputs, least + 8, least + 30),
+        weight(r.real(groups * outputs, inputs, rows, columns)),
+        groups=groups,
+        dilation=dilation,
+        strides=(r.number(1, 3), r.number(1, 3)),
+        padding=pads(r, 3),
+    )
+    return finish(r, batch, value)
+
+
 def winograd(r: Random, batch: Batch) -> Expr:
     channels, outs = r.number(32, 70), r.number(32, 70)
     x = batch.input(r.real(r.number(1, 2), channels, r.number(6, 30), r.number(6, 30)))
@@ -293,6 +314,7 @@ def moved(r: Random, batch: Batch) -> Expr:
 
 KINDS: dict[str, Callable[[Random, Batch], Expr]] = {
     "convolution": convolution,
+    "narrow": narrow,
     "winograd": winograd,
     "depthwise": depthwise,
     "transposed": transposed,
