@@ -21,7 +21,7 @@ from relaybuild.passes.infra import Pass, PassContext, builtin_passes, get_pass
 from relaybuild.passes.pipelines import default_pipeline
 
 PASSES = [
-    *(get_pass(name) for name in builtin_passes() if name != "PrintIR"),
+    *(get_pass(name) for name in builtin_passes() if name not in ("PrintIR", "ToMixedPrecision")),
     get_pass("FoldConstant", fold_weights=False),
     default_pipeline(),
 ]
@@ -91,6 +91,18 @@ def test_passes_keep_the_meaning(each: Pass, mod: IRModule) -> None:
         np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-3)
     for expected, found in zip(interpret(mod, *arguments()), interpret(again, *arguments())):
         np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-3)
+
+
+@EXAMPLES
+@given(modules())
+def test_mixed_precision_keeps_the_types_it_is_asked_to_keep(mod: IRModule) -> None:
+    """Values in half precision may take another branch, so that types alone are compared."""
+    with PassContext(config={"relay.ToMixedPrecision.keep_orig_output_dtype": True}):
+        after = get_pass("ToMixedPrecision")(mod)
+    verify_module(after, "typed")
+    assert after["main"].checked_type == mod["main"].checked_type
+    for expected, found in zip(interpret(mod, *arguments()), interpret(after, *arguments())):
+        assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
 
 
 @EXAMPLES

@@ -9,7 +9,7 @@ import numpy as np
 
 from relaybuild.ir.layout import keep_layout
 from relaybuild.ir.op import Attrs, Op, OpKind, TypeMismatch
-from relaybuild.ir.ops._shapes import Array, expect_tensor
+from relaybuild.ir.ops._shapes import Array, expect_tensor, numpy_dtype
 from relaybuild.ir.scalar import Accessor, ComputeCall, Index, Scalar, ScalarAlgebra
 from relaybuild.ir.types import DTYPES, TensorType, Type
 
@@ -31,7 +31,7 @@ def infer_type(types: Sequence[Type], attrs: CastAttrs) -> Type:
 def evaluate(values: Sequence[Array], attrs: CastAttrs) -> Array:
     """Floating point to integer truncates; to bool is `!= 0`."""
     with np.errstate(all="ignore"):
-        return values[0].astype(attrs.dtype)
+        return values[0].astype(numpy_dtype(attrs.dtype))
 
 
 def compute(s: ScalarAlgebra, args: Sequence[Accessor], index: Sequence[Index], call: ComputeCall) -> Scalar:

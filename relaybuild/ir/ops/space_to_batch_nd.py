@@ -104,8 +104,9 @@ def evaluate_batch(values: Sequence[Array], attrs: BatchToSpaceAttrs) -> Array:
     whole = split.transpose(count, *pairs, *range(2 * count + 1, split.ndim))
     extents = [extent * block for extent, block in zip(data.shape[1:], blocks)]
     joined = whole.reshape(whole.shape[0], *extents, *data.shape[1 + count :])
-    cut = (slice(begin, extent - end) for extent, (begin, end) in zip(extents, attrs.crops))
-    return joined[(slice(None), *cut)]
+    cut = [slice(begin, extent - end) for extent, (begin, end) in zip(extents, attrs.crops)]
+    kept = (slice(None), *cut)
+    return np.asarray(joined[kept])
 
 
 def compute_space(s: ScalarAlgebra, args: Sequence[Accessor], index: Sequence[Index], call: ComputeCall) -> Scalar:
