@@ -1,8 +1,8 @@
 """Types of whole modules: what construction could not know, because it depends on a binder, a let or a global.
 
 Construction fills the type of a node whose parts are typed. Here the rest is found and written into the write-once
-slots. A function that was typed under the same signatures and definitions is not looked at again. The rules are
-`relaybuild.ir.typer`'s; knows nothing of passes.
+slots. A module is not looked at twice, and in a new module no function whose types were found under the same
+signatures and definitions. The rules are `relaybuild.ir.typer`'s; knows nothing of passes.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class _Seal:
 
 
 _seals: weakref.WeakKeyDictionary[Function, _Seal] = weakref.WeakKeyDictionary()
+_inferred: weakref.WeakSet[IRModule] = weakref.WeakSet()
 
 
 def infer_types(mod: IRModule) -> IRModule:
@@ -37,7 +38,13 @@ def infer_types(mod: IRModule) -> IRModule:
 
     Raises TypeCheckError, which lists all independent mistakes, among them parameters whose type nothing says.
     """
-    return _infer(mod, require_all=True)
+    if mod in _inferred:
+        return mod
+    found = _infer(mod, require_all=True)
+    # a subclass may change in place
+    if type(found) is IRModule:
+        _inferred.add(found)
+    return found
 
 
 def complete_types(mod: IRModule) -> IRModule:
