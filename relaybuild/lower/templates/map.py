@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from relaybuild.lower.index import Axis, Index, IndexLike, delinearize
 from relaybuild.lower.layout import BLOCK
@@ -12,12 +14,12 @@ from relaybuild.lower.machine import Machine
 from relaybuild.lower.scalar import ScalarBuilder, indices_of, walk
 from relaybuild.lower.templates.body import Body, pad_mask, store, stray_reads, vector_body, zero_halo
 from relaybuild.lower.templates.tables import Place, Tables
-from relaybuild.lower.templates.transpose import Places, crosses, store_tile
+from relaybuild.lower.templates.transpose import Ahead, Places, crosses, store_tile
 
 CHUNK = 4096
 """Elements of the innermost loop that one thread takes at a time."""
 
-RUN = 128
+RUN = 64
 """Elements that are written one after another where a kernel reads across the order in which it writes."""
 
 UNITS = 16
@@ -260,15 +262,19 @@ def _tiled_map(
 ) -> None:
     """Units are runs of the innermost loop over all blocks of the crossing loop, or over a band of them.
 
-    A run is short enough for what it reads to stay in the cache from one block to the next.
+    A run is short enough for what it reads to stay in the cache, and for the processor to follow its pages, from one
+    block to the next. Where the innermost loop is shorter than a run, neighbours along the next loop share one.
     """
     lanes, inner, extent = machine.lanes, extents[-1], extents[crossing.loop]
-    outer = [*extents[: crossing.loop], *extents[crossing.loop + 1 : -1]]
     vectors, blocks = inner // lanes, -(-extent // BLOCK)
     chunks = -(-inner // RUN)
     length = -(-vectors // chunks) * lanes
     chunks = -(-vectors * lanes // length)
+    near = _Near.of(extents, crossing)
+    outer = [*extents[: crossing.loop], *extents[crossing.loop + 1 : -1]]
+    outer[-1:] = [near.parts] if near.size > 1 else outer[-1:]
     bands = min(blocks, -(-UNITS // (_product(outer) * chunks)))
+    from_memory = 4 * _product(extents) > machine.l2_bytes
     with builder.share(bands * _product(outer) * chunks) as unit:
         parts = delinearize(unit, [bands, *outer, chunks])
         band, *counters, chunk = (builder.let_index("i", part) for part in parts)
@@ -280,10 +286,59 @@ def _tiled_map(
         begin, bound = band * blocks // bands, (band + 1) * blocks // bands
         with (
             builder.loop("block", bound, begin, last=blocks - 1) as block,
-            builder.loop("v", end, chunk * length, step=lanes, last=inner - 1) as v,
+            near.loop(builder, counters) as neighbour,
+            builder.loop("v", end, chunk * length, step=lanes, last=(inner - 1) // lanes * lanes) as v,
         ):
             position = _not_past(builder, v, inner - lanes) if inner % lanes else v
-            _tile_block(builder, body, machine, groups, [*counters, position], block, extent, crossing)
+            ahead = Ahead(None, length) if chunks > 1 else near.ahead(neighbour)
+            place = _TilePlace([*counters[:-1], *neighbour, position], block, ahead if from_memory else None)
+            _tile_block(builder, body, machine, groups, place, extent, crossing)
+
+
+class _TilePlace(NamedTuple):
+    """Where a tile stands: positions of all loops but the crossing one, its block there, and what comes in its place
+    in the next run."""
+
+    counters: Sequence[Index]
+    block: Index
+    ahead: Ahead | None
+
+
+@dataclass(frozen=True)
+class _Near:
+    """The loop outside the innermost one, of `extent` positions in `parts` parts of at most `size` that share a run."""
+
+    extent: int
+    size: int
+    parts: int
+
+    @staticmethod
+    def of(extents: Sequence[int], crossing: _Crossing) -> _Near:
+        """The parts whose runs are about as long as others; of size 1 where that loop is none, or the crossing one."""
+        if len(extents) < 3 or crossing.loop == len(extents) - 2:
+            return _Near(1, 1, 1)
+        extent = extents[-2]
+        parts = -(-extent // -(-RUN // extents[-1]))
+        size = -(-extent // parts)
+        return _Near(extent, size, -(-extent // size))
+
+    @contextmanager
+    def loop(self, builder: Builder, counters: Sequence[Index]) -> Iterator[list[Index]]:
+        """The loop over a part, whose number is the last counter."""
+        if self.size == 1:
+            yield list(counters[-1:])
+            return
+        begin = counters[-1] * self.size
+        end = begin + self.size
+        if self.extent % self.size:
+            end = Index.opaque(builder.let("ptrdiff_t", "past", f"{end} < {self.extent} ? {end} : {self.extent}"))
+        with builder.loop("near", end, begin, last=self.extent - 1) as position:
+            yield [position]
+
+    def ahead(self, neighbour: Sequence[Index]) -> Ahead | None:
+        """The same position in the next part."""
+        axes = [axis for position in neighbour for axis in position.axes() if Index.of(axis) == position]
+        return Ahead(axes[0], self.size) if axes and self.extent > 1 else None
 
 
 def _tile_block(
@@ -291,18 +346,17 @@ def _tile_block(
     body: Body,
     machine: Machine,
     groups: Sequence[Sequence[int]],
-    counters: Sequence[Index],
-    block: Index,
+    place: _TilePlace,
     extent: int,
     crossing: _Crossing,
 ) -> None:
     """One vector along the innermost loop for each of 16 positions of the crossing loop."""
-    shape, lanes = body.output.layout.shape, machine.lanes
+    shape, lanes, block = body.output.layout.shape, machine.lanes, place.block
 
     def tiles(parts: Sequence[tuple[Index, tuple[int, int]]]) -> None:
         for begin, stored in parts:
-            places = _tile_places(shape, groups, counters, crossing.loop, begin)
-            store_tile(builder, body, machine, places, stored)
+            places = _tile_places(shape, groups, place.counters, crossing.loop, begin)
+            store_tile(builder, body, machine, places, stored, place.ahead)
 
     whole = [(block * BLOCK + half, (0, lanes)) for half in range(0, BLOCK, lanes)]
     if extent % BLOCK == 0:

@@ -14,10 +14,16 @@ from relaybuild.lower.loop_ir import Builder, Kernel
 from relaybuild.lower.machine import Machine
 from relaybuild.lower.scalar import ScalarBuilder, ScalarExpr, indices_of, walk
 from relaybuild.lower.templates.body import Body, store
-from relaybuild.lower.templates.vectors import column_groups, each_vector, tail_mask
+from relaybuild.lower.templates.vectors import column_groups, column_runs, each_vector, tail_mask
 
 GROUP = 4
 """Vectors of outputs that are reduced together: the runs that are read are longer than a cache line."""
+
+ROWS = 8
+"""Rows that are combined in registers before their result is added to what is kept of the rows before."""
+
+RUN_BYTES = 8192
+"""Of what is kept of the rows before: a small part of the nearest cache."""
 
 Element: TypeAlias = Callable[[ScalarBuilder, Sequence[IndexLike], Sequence[IndexLike]], ScalarExpr]
 """The value reduced at (index of the output, index within the reduced dimensions)."""
@@ -38,16 +44,25 @@ class Reduction:
 
 
 def reduce_kernel(reduction: Reduction, body: Body, machine: Machine) -> Kernel:
-    """The kernel. A unit is a group of neighbouring outputs where the innermost dimension is kept, else one output."""
+    """The kernel. A unit is one output, or where the innermost dimension is kept, a group of neighbouring outputs; threads
+    share wide rows of them by the vector."""
     builder = Builder()
     shape = body.output.layout.shape
     if _vector_along_outputs(reduction, body, machine):
-        _reduce_outputs(builder, reduction, body, machine, shape)
+        (_reduce_columns if _reads_far(reduction, machine, shape) else _reduce_outputs)(
+            builder, reduction, body, machine, shape
+        )
     elif _narrow_outputs(reduction, body, machine):
         _reduce_narrow(builder, reduction, body, shape)
     else:
         _reduce_rows(builder, reduction, body, machine, shape)
     return body.kernel(builder.body, machine.lanes)
+
+
+def _reads_far(reduction: Reduction, machine: Machine, shape: Sequence[int]) -> bool:
+    """Whether rows are wide, and so many that they do not lie near: the order in which they are read counts."""
+    rows = prod(reduction.extents)
+    return shape[-1] >= 2 * GROUP * machine.lanes and rows > 1 and 16 * rows * prod(shape) > machine.l2_bytes
 
 
 def _vector_along_outputs(reduction: Reduction, body: Body, machine: Machine) -> bool:
@@ -107,6 +122,66 @@ def _reduce_outputs(builder: Builder, reduction: Reduction, body: Body, machine:
         for group in groups.split(builder, number):
             with group as (start, offsets):
                 _vector_outputs(builder, reduction, body, machine.lanes, counters, start, offsets)
+
+
+def _reduce_columns(builder: Builder, reduction: Reduction, body: Body, machine: Machine, shape: Sequence[int]) -> None:
+    """Runs of neighbouring outputs, as long as a thread's share and the cache allow, so that rows are read in order.
+
+    Each `ROWS` rows are combined in a tree; the results of runs are kept in memory.
+    """
+    lanes, outer, extents = machine.lanes, shape[:-1], reduction.extents
+    with column_runs(builder, prod(outer), shape[-1], lanes, RUN_BYTES // (4 * lanes)) as run:
+        counters = [builder.let_index("o", part) for part in delinearize(run.row, outer)]
+
+        def combined(column: Index, position: Sequence[Index], rows: int) -> str:
+            index = [*counters, column]
+            values = [
+                _vector_value(
+                    builder, reduction, body, lanes, index, [*position[:-1], position[-1] + row], along_output=True
+                )
+                for row in range(rows)
+            ]
+            return _tree(builder, reduction.combine, values)
+
+        def finish(column: Index, value: str) -> None:
+            lane = builder.axis("lane", lanes)
+            store(builder, body, [*counters, column + Index.of(lane)], value, lanes, lane)
+
+        if prod(extents) == extents[-1] <= ROWS:
+            with run.each(builder) as (_, column):
+                finish(column, combined(column, [*(Index.of(0) for _ in extents)], extents[-1]))
+            return
+        kept = builder.declare("rb_v", "kept", (run.most,))
+        with run.each(builder) as (number, _):
+            builder.assign(f"{kept}[{number}]", f"rb_splat({_initial(reduction)})")
+
+        def accumulate(position: Sequence[Index], rows: int) -> None:
+            with run.each(builder) as (number, column):
+                target = f"{kept}[{number}]"
+                value = combined(column, position, rows)
+                builder.assign(target, _combine(reduction.combine, target, value, vector=True))
+
+        whole, rest = divmod(extents[-1], ROWS)
+        with _reduce_loops(builder, extents[:-1]) as position:
+            if whole:
+                with builder.loop("k", whole * ROWS, step=ROWS, last=(whole - 1) * ROWS) as k:
+                    accumulate([*position, k], ROWS)
+            if rest:
+                accumulate([*position, Index.of(whole * ROWS)], rest)
+        with run.each(builder) as (number, column):
+            finish(column, f"{kept}[{number}]")
+
+
+def _tree(builder: Builder, combine: str, values: Sequence[str]) -> str:
+    """The name of all values combined, neighbours first."""
+    names = [builder.let("rb_v", "x", value) for value in values]
+    while len(names) > 1:
+        pairs = [names[start : start + 2] for start in range(0, len(names), 2)]
+        names = [
+            builder.let("rb_v", "x", _combine(combine, *pair, vector=True)) if len(pair) == 2 else pair[0]
+            for pair in pairs
+        ]
+    return names[0]
 
 
 def _vector_outputs(

@@ -17,10 +17,18 @@ from relaybuild.lower.loop_ir import Builder, Kernel
 from relaybuild.lower.machine import Machine
 from relaybuild.lower.scalar import ScalarBuilder, ScalarExpr
 from relaybuild.lower.templates.body import Body, store
-from relaybuild.lower.templates.vectors import column_groups, each_vector, tail_mask
+from relaybuild.lower.templates.vectors import ColumnRun, column_groups, column_runs, each_vector, tail_mask
 
 GROUP = 8
 """Vectors of columns that are walked together: the runs that are read are longer than a cache line."""
+
+
+ROWS = 8
+"""Rows whose greatest values, or the sums of whose exponentials, are found in registers before they join what is kept of
+the rows before."""
+
+RUN_BYTES = 4096
+"""Of the maxima of a run of columns, and as much of their sums: a part of the nearest cache."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +55,9 @@ def softmax_kernel(softmax: Softmax, body: Body, machine: Machine) -> Kernel:
         with builder.share(prod(shape[:-1])) as unit:
             before = [builder.let_index("o", part) for part in delinearize(unit, shape[:-1])]
             (_short_row if shape[-1] < machine.lanes else _row)(writer, before, shape[-1])
+    elif writer.reads_far(machine):
+        _column_runs(writer, shape)
+        return body.kernel(builder.body, machine.lanes)
     else:
         _column_units(writer, shape)
     return body.kernel(builder.body, machine.lanes, writer.scratch_bytes)
@@ -82,6 +93,13 @@ class _Writer:
     def _in_output(self) -> bool:
         lane, index = self._probe()
         return self.body.output.dtype == "float32" and self.body.output.layout.address(index).coefficient(lane) == 1
+
+    def reads_far(self, machine: Machine) -> bool:
+        """Whether columns are many and long, so that a group of them, with its exponentials, does not lie near: the
+        order in which rows are read counts."""
+        shape = self.body.output.layout.shape
+        several = shape[-1] >= 2 * GROUP * self.lanes
+        return several and self._in_output and 8 * GROUP * self.lanes * shape[self.softmax.axis] > machine.l2_bytes
 
     @property
     def scratch_bytes(self) -> int:
@@ -269,6 +287,76 @@ def _column_group(
         ]
         for number, offset in enumerate(offsets):
             writer.store_vector(at(k, offset), _result(writer, values[number], scale[number]))
+
+
+def _column_runs(writer: _Writer, shape: Sequence[int]) -> None:
+    """Three passes over runs of columns, row by row; maxima and sums are kept in memory."""
+    builder, axis, lanes, log = writer.builder, writer.softmax.axis, writer.lanes, writer.softmax.log
+    outer_shape = [*shape[:axis], *shape[axis + 1 : -1]]
+    with column_runs(builder, prod(outer_shape), shape[-1], lanes, RUN_BYTES // (4 * lanes)) as run:
+        outer = [builder.let_index("o", part) for part in delinearize(run.row, outer_shape)]
+
+        def at(k: IndexLike, column: Index) -> list[IndexLike]:
+            return [*outer[:axis], k, *outer[axis:], column]
+
+        best, total = (builder.declare("rb_v", stem, (run.most,)) for stem in ("best", "total"))
+        with run.each(builder) as (number, _):
+            builder.assign(f"{best}[{number}]", "rb_splat(-INFINITY)")
+            builder.assign(f"{total}[{number}]", "rb_splat(0.0f)")
+
+        def widen(k: Index, rows: int) -> None:
+            with run.each(builder) as (number, column):
+                top = writer.start("rb_v", "top", f"{best}[{number}]")
+                for row in range(rows):
+                    builder.assign(top, f"rb_max({top}, {writer.vector(at(k + row, column))})")
+                builder.assign(f"{best}[{number}]", top)
+
+        def sum_up(k: Index, rows: int) -> None:
+            with run.each(builder) as (number, column):
+                top = builder.let("rb_v", "top", f"{best}[{number}]")
+                added = writer.start("rb_v", "added", f"{total}[{number}]")
+                for row in range(rows):
+                    place = at(k + row, column)
+                    e = builder.let("rb_v", "e", f"rb_exp_falling({writer.vector(place)} - {top})")
+                    builder.assign(added, f"{added} + {e}")
+                    if not log:
+                        builder.evaluate(f"rb_store({writer.kept(place, k)}, {e})")
+                builder.assign(f"{total}[{number}]", added)
+
+        for step in (widen, sum_up):
+            _by_rows(builder, shape[axis], step)
+        with run.each(builder) as (number, _):
+            builder.assign(f"{total}[{number}]", _scale(writer, f"{total}[{number}]", vector=True))
+        with builder.loop("k", shape[axis]) as k:
+            _finish_run(writer, run, lambda column: at(k, column), best, total)
+
+
+def _by_rows(builder: Builder, extent: int, step: Callable[[Index, int], None]) -> None:
+    """`step(first, number)` for `ROWS` rows at a time, and for those that are left."""
+    whole, rest = divmod(extent, ROWS)
+    if whole:
+        with builder.loop("k", whole * ROWS, step=ROWS, last=(whole - 1) * ROWS) as k:
+            step(k, ROWS)
+    if rest:
+        step(Index.of(whole * ROWS), rest)
+
+
+def _finish_run(writer: _Writer, run: ColumnRun, at: Callable[[Index], list[IndexLike]], best: str, scale: str) -> None:
+    """One row of results. A ragged vector computes its exponentials anew: of those kept, some are overwritten."""
+    builder, log = writer.builder, writer.softmax.log
+
+    def put(number: Index, column: Index, *, anew: bool) -> None:
+        place = at(column)
+        value = f"{writer.vector(place)} - {best}[{number}]" if anew else f"rb_load({writer.kept(place, column)})"
+        if anew and not log:
+            value = f"rb_exp_falling({value})"
+        writer.store_vector(place, _result(writer, value, f"{scale}[{number}]"))
+
+    with run.each_whole(builder) as (number, column):
+        put(number, column, anew=log)
+    if run.is_ragged:
+        with builder.branch(run.has_end):
+            put(run.count - 1, Index.of(run.width - run.lanes), anew=True)
 
 
 def _narrow_columns(writer: _Writer, before: Sequence[Index], after: Sequence[Index], width: int) -> None:

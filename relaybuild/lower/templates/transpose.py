@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from relaybuild.lower.emit import is_vectorizable
 from relaybuild.lower.index import Axis, Index, IndexLike
@@ -14,6 +15,13 @@ from relaybuild.lower.templates.body import Body, Rule, is_heavy, store
 
 Places = Callable[[Index, Index], Sequence[IndexLike]]
 """The logical index of (lane, number of the vector) in a tile."""
+
+
+class Ahead(NamedTuple):
+    """The tile that is computed later in place of this one: `distance` further along `axis` (None: along the lanes)."""
+
+    axis: Axis | None
+    distance: int
 
 
 def crosses(body: Body, places: Places, machine: Machine) -> bool:
@@ -48,8 +56,12 @@ def store_tile(
     machine: Machine,
     places: Places,
     vectors: tuple[int, int],
+    ahead: Ahead | None = None,
 ) -> None:
-    """Compute and store vectors `vectors[0]` to `vectors[1] - 1` of a tile of lanes x lanes elements."""
+    """Compute and store vectors `vectors[0]` to `vectors[1] - 1` of a tile of lanes x lanes elements.
+
+    What the tile `ahead` reads and writes is brought near meanwhile.
+    """
     lane, across = builder.axis("lane", machine.lanes), builder.axis("across", machine.lanes)
     root = body.rule(ScalarBuilder(), places(Index.of(lane), Index.of(across)), None)
     tiles: dict[tuple[int, Index], str] = {}
@@ -59,6 +71,8 @@ def store_tile(
         with builder.loop("r", machine.lanes, unroll=True) as r:
             source = f"{body.pointers[operand]} + {address.substitute({lane: r, across: 0})}"
             builder.assign(f"{tile}[{r}]", f"rb_load({source})")
+            if ahead is not None:
+                _fetch(builder, source, address, ahead, lane, machine.lanes - 1)
         builder.evaluate(f"rb_transpose({tile})")
     with builder.loop("j", vectors[1], vectors[0], unroll=not is_heavy(body)) as j:
         known = {
@@ -66,6 +80,16 @@ def store_tile(
         }
         named = replace(body, rule=_with_vectors(body.rule, known))
         store(builder, named, places(Index.of(lane), j), None, machine.lanes, lane)
+        if ahead is not None:
+            written = body.output.layout.address(places(Index.of(lane), j))
+            _fetch(builder, f"out + {written.substitute({lane: 0})}", written, ahead, lane, 0)
+
+
+def _fetch(builder: Builder, pointer: str, address: Index, ahead: Ahead, lane: Axis, further: int) -> None:
+    """Fetch what lies at `address` in the tile ahead, `further` elements on; `pointer` is its place in this tile."""
+    step = address.coefficient(ahead.axis or lane)
+    if step:
+        builder.evaluate(f"RB_PREFETCH({pointer} + {step * ahead.distance + further})")
 
 
 def _with_vectors(rule: Rule, known: Mapping[tuple[int, Index], str]) -> Rule:

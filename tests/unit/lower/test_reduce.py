@@ -36,3 +36,26 @@ def test_narrow_columns_of_integers_and_truths(target: str) -> None:
     for name in ("any", "all"):
         batch.add(name, call(name, truths, axis=1))
     batch.compare(target)
+
+
+@pytest.mark.parametrize("target", runnable_targets())
+@pytest.mark.parametrize("name", ["sum", "max", "prod"])
+def test_wide_rows_beyond_the_cache_of_every_remainder(target: str, name: str) -> None:
+    batch = Batch()
+    for shape in ((3, 259, 176), (2, 270, 275), (2, 5, 14000), (1, 16, 8200)):
+        data = values(*shape) if name != "prod" else values(*shape) ** np.float32(0.05)
+        data[0, 2, shape[2] - 1] = np.nan if name == "max" else 2
+        x = batch.input(data)
+        for axis in ((1,), (0, 1)):
+            batch.add(f"{shape} over {axis}", call(name, x, axis=axis), 1e-4)
+        batch.add(f"{shape} scaled", call("multiply", call(name, x, axis=(1,)), weight(values(shape[2]))), 1e-4)
+        batch.add(f"{shape} of products", call(name, call("multiply", x, x), axis=(1,)), 1e-4)
+    batch.compare(target, threads=(1, 3))
+
+
+@pytest.mark.parametrize("target", runnable_targets())
+def test_sum_of_many_rows_keeps_precision(target: str) -> None:
+    batch = Batch()
+    data = np.random.default_rng(0).uniform(0.5, 1.5, size=(20000, 131)).astype("float32")
+    batch.add("sum", call("sum", batch.input(data), axis=(0,)), 1e-5)
+    batch.compare(target)

@@ -51,3 +51,19 @@ def test_special_values_reach_their_row_alone(target: str) -> None:
         batch.add(f"columns {width}", call("nn.softmax", call("transpose", x, axes=(1, 0)), axis=0))
         batch.add(f"column {width}", call("nn.softmax", x, axis=0))
     batch.compare(target)
+
+
+@pytest.mark.parametrize("target", runnable_targets())
+@pytest.mark.parametrize("name", ["nn.softmax", "nn.log_softmax"])
+def test_many_columns_beyond_the_cache(target: str, name: str) -> None:
+    batch = Batch()
+    for shape in ((2100, 256), (2059, 301)):
+        data = values(*shape)
+        data[7, shape[1] - 1] = np.nan
+        data[:, 3] = -np.inf
+        data[:2000, 4] = -np.inf
+        data[2050, shape[1] - 17] = np.inf
+        x = batch.input(data)
+        batch.add(f"{shape}", call(name, x, axis=0))
+        batch.add(f"{shape} scaled", call("multiply", call(name, x, axis=0), weight(values(shape[1]))))
+    batch.compare(target, threads=(1, 3))

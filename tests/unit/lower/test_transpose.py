@@ -25,6 +25,16 @@ def test_axes_change_places(target: str) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
+def test_neighbours_share_a_run_and_what_is_beyond_the_cache_is_fetched_ahead(target: str) -> None:
+    batch = Batch()
+    for shape, axes in (((18, 23, 40), (2, 1, 0)), ((41, 7, 33), (2, 1, 0)), ((23, 113, 150), (2, 1, 0))):
+        batch.add(f"{shape} {axes}", call("transpose", batch.input(numbers(*shape)), axes=axes), 0.0)
+    for shape, axes in (((6, 40, 21), (2, 0, 1)), ((16, 120, 200), (2, 0, 1)), ((4, 300, 301), (0, 2, 1))):
+        batch.add(f"{shape} {axes}", call("transpose", batch.input(numbers(*shape)), axes=axes), 0.0)
+    batch.compare(target, threads=(1, 3))
+
+
+@pytest.mark.parametrize("target", TARGETS)
 def test_arithmetic_on_the_way(target: str) -> None:
     batch = Batch()
     for rows, columns in ((16, 32), (37, 50)):
