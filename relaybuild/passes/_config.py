@@ -29,14 +29,10 @@ def register_config_key(name: str, kind: type, default: object, doc: str) -> Con
     """
     key = ConfigKey(name, kind, default, doc)
     if default is not None and not _is_of(kind, default):
-        raise TypeError(
-            f"the default of config key '{name}' has type '{type(default).__name__}', expected '{kind.__name__}'"
-        )
+        raise TypeError(f"config key '{name}' has a default of type '{_name(type(default))}', expected '{_name(kind)}'")
     known = _keys.setdefault(name, key)
     if (known.kind, known.default) != (kind, default):
-        raise UserError(
-            f"config key '{name}' is registered already, with type '{known.kind.__name__}': choose another name"
-        )
+        raise UserError(f"config key '{name}' is registered already, with type '{_name(known.kind)}': choose another")
     _keys[name] = key
     return key
 
@@ -60,10 +56,12 @@ def checked_config(given: Mapping[str, object]) -> dict[str, object]:
     for name, value in given.items():
         kind = get_config_key(name).kind
         if not _is_of(kind, value):
-            raise UserError(
-                f"config key '{name}' got a value of type '{type(value).__name__}', expected '{kind.__name__}'"
-            )
+            raise UserError(f"config key '{name}' got a value of type '{_name(type(value))}', expected '{_name(kind)}'")
     return dict(given)
+
+
+def _name(kind: type) -> str:
+    return kind.__name__
 
 
 def _is_of(kind: type, value: object) -> bool:

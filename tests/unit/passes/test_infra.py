@@ -222,7 +222,7 @@ class TestConfig:
         assert register_config_key("test.depth", int, 256, "how deep") == first
         with pytest.raises(UserError, match=r"config key 'test\.depth' is registered already, with type 'int'"):
             register_config_key("test.depth", str, "", "another")
-        with pytest.raises(TypeError, match=r"config key 'test\.other' has type 'str', expected 'int'"):
+        with pytest.raises(TypeError, match=r"key 'test\.other' has a default of type 'str', expected 'int'"):
             register_config_key("test.other", int, "1", "wrong")
 
 
