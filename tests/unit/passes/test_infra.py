@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,11 @@ from relaybuild.ir.expr import Expr, Function, Span, const
 from relaybuild.ir.interpreter import interpret
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.op import call_op
+from relaybuild.ir.parser import parse
 from relaybuild.passes import infra
 from relaybuild.passes._rewrite import rewrite_under
 from relaybuild.passes.infra import (
+    ErrorReporter,
     FunctionPass,
     ModulePass,
     Pass,
@@ -248,6 +251,25 @@ class TestReporter:
         )
         # nothing is left for the next pass
         tracing_pass("next", [])(IRModule())
+
+    @pytest.mark.parametrize("on_disk", [True, False])
+    def test_a_place_in_a_text_is_shown(self, on_disk: bool, tmp_path: Path) -> None:
+        text = "def @main(%x: float32) {\n  exp(%x)\n}\n"
+        path = tmp_path / "a.relay"
+        if on_disk:
+            path.write_text(text)
+
+        @function_pass(opt_level=0, name="NoExp")
+        def no_exp(func: Function, mod: IRModule, ctx: PassContext) -> Function:
+            ctx.error_reporter.report("'exp' is not allowed here", func.body)
+            return func
+
+        reporter = ErrorReporter(None if on_disk else {str(path): text})
+        with PassContext(error_reporter=reporter), pytest.raises(UserError) as caught:
+            no_exp(parse(text, str(path)))
+        assert str(caught.value) == (
+            f"{path}:2:3: 'exp' is not allowed here\n      exp(%x)\n      ^\n  note: while running NoExp"
+        )
 
     def test_what_was_reported_is_told_with_the_error_that_ended_the_pass(self) -> None:
         @module_pass(opt_level=0, name="Check")
