@@ -94,9 +94,9 @@ def choose_tile(conv: Conv2D, phase: Phase, out_blocks: int, machine: Machine) -
 def _grid_cycles(tile: Tile, phase: Phase, out_blocks: int, steps: int, halves: int, machine: Machine) -> float:
     cycles = 0.0
     variants = 0
-    for blocks, block_times in _cover(out_blocks, tile.blocks):
-        for rows, row_times in _cover(phase.rows, tile.rows):
-            for columns, column_times in _cover(phase.columns, tile.columns):
+    for blocks, block_times in cover(out_blocks, tile.blocks):
+        for rows, row_times in cover(phase.rows, tile.rows):
+            for columns, column_times in cover(phase.columns, tile.columns):
                 arithmetic = machine.step_cycles(rows * columns, blocks * halves)
                 one = steps * max(arithmetic, machine.weight_cycles(blocks * BLOCK, steps))
                 one += 4.0 * rows * columns * blocks * halves + 30.0
@@ -105,7 +105,7 @@ def _grid_cycles(tile: Tile, phase: Phase, out_blocks: int, steps: int, halves: 
     return cycles * (1 + 0.02 * (variants - 1))
 
 
-def _cover(extent: int, step: int) -> list[tuple[int, int]]:
+def cover(extent: int, step: int) -> list[tuple[int, int]]:
     """(size, times) of the whole tiles and of the remainder."""
     whole, rest = divmod(extent, step)
     return [(size, times) for size, times in ((step, whole), (rest, 1)) if size and times]
@@ -153,7 +153,7 @@ def choose_chunk(conv: Conv2D, phase: Phase, tile: Tile, groups: int, bands: int
     return best[1] if best else bands
 
 
-def _split(builder: Builder, number: Index, extent: int, step: int, emit: Callable[[int], None]) -> None:
+def split_tiles(builder: Builder, number: Index, extent: int, step: int, emit: Callable[[int], None]) -> None:
     """Emit the code of a whole tile and, where the extent leaves one, of the last, smaller tile."""
     rest = extent % step
     if rest == 0:
@@ -208,12 +208,14 @@ class _PhaseLoops:
                 corner = _Corner(image, group * tile.blocks, band * tile.rows, Index.of(0))
                 self._band(Tile(rows, tile.columns, blocks), corner)
 
-            _split(
+            split_tiles(
                 builder,
                 group,
                 out.num_blocks,
                 tile.blocks,
-                lambda blocks: _split(builder, band, self.phase.rows, tile.rows, lambda rows: emit_band(blocks, rows)),
+                lambda blocks: split_tiles(
+                    builder, band, self.phase.rows, tile.rows, lambda rows: emit_band(blocks, rows)
+                ),
             )
 
     def _position(self, rest: Index, groups: int, bands: int, chunk: int) -> tuple[Index, Index]:

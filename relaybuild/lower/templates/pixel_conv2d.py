@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from math import gcd, lcm
 
 from relaybuild.lower.index import Index
@@ -19,13 +20,15 @@ from relaybuild.lower.layout import BLOCK
 from relaybuild.lower.loop_ir import Builder, Kernel
 from relaybuild.lower.machine import Machine
 from relaybuild.lower.templates.body import Body, is_heavy, pad_mask, store, zero_halo
-from relaybuild.lower.templates.conv2d import Phase, Taps
+from relaybuild.lower.templates.conv2d import Phase, Taps, cover, split_tiles
 
 LEAST_UNITS = 8
 """Units there should be to share among threads, where a band keeps at least `SHORT_BAND` rows."""
 SHORT_BAND = 4
 MOST_OUTPUTS = 16
 MOST_VECTORS = 14
+MOST_HEIGHTS = 8
+"""Heights of bands that are compared."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +71,12 @@ class PixelConv2D:
 
 @dataclass(frozen=True)
 class PixelSchedule:
-    """A register tile of `outputs` channels and `vectors` vectors of pixels, and the rows of a band."""
+    """A register tile of `outputs` channels and `vectors` vectors of pixels, and the rows and columns of a band."""
 
     outputs: int
     vectors: int
     rows: int
+    columns: int
 
 
 @dataclass(frozen=True)
@@ -134,40 +138,51 @@ class _Planes:
 
 def _planes(conv: PixelConv2D, schedule: PixelSchedule, machine: Machine) -> _Planes:
     rows, columns = _Split(conv.phase.row_taps), _Split(conv.phase.column_taps)
-    pitch = conv.phase.columns + columns.reach
+    pitch = schedule.columns + columns.reach
     height = schedule.rows + rows.reach
     plane = height * pitch + machine.lanes
     channel = plane * rows.phases * columns.phases
     # Channels a multiple of a page apart would fall into the same sets of the first-level cache.
     channel += BLOCK if channel % 256 < BLOCK else 0
     strip = schedule.vectors * machine.lanes
-    pixels = -(-_flat(conv, schedule.rows) // strip) * strip
+    pixels = -(-((schedule.rows - 1) * pitch + schedule.columns) // strip) * strip
     beyond = max(0, pixels + rows.reach * pitch + columns.reach - plane)
     packed = conv.in_blocks * BLOCK * channel + beyond
     sums = conv.out_blocks * BLOCK * pixels + machine.lanes
     return _Planes(pitch, height, plane, channel, strip, pixels, -(-packed // BLOCK) * BLOCK, sums)
 
 
-def _flat(conv: PixelConv2D, rows: int) -> int:
-    """Positions from the first output of a band to its last, in rows a pitch apart."""
-    return (rows - 1) * (conv.phase.columns + _Split(conv.phase.column_taps).reach) + conv.phase.columns
-
-
+@lru_cache(maxsize=64)
 def choose_pixel_schedule(conv: PixelConv2D, machine: Machine) -> PixelSchedule | None:
     """The schedule of least estimated time whose scratch stays in half of the second-level cache, if there is one."""
     best: tuple[float, PixelSchedule] | None = None
-    for rows in _band_heights(conv):
-        for outputs in range(1, min(conv.outputs, MOST_OUTPUTS) + 1):
-            for vectors in range(1, MOST_VECTORS + 1):
-                schedule = PixelSchedule(outputs, vectors, rows)
+    for rows, columns in _bands(conv, machine):
+        for vectors in range(1, MOST_VECTORS + 1):
+            for outputs in range(1, min(conv.outputs, MOST_OUTPUTS) + 1):
+                schedule = PixelSchedule(outputs, vectors, rows, columns)
                 if not machine.fits(outputs, vectors):
-                    break
-                if _planes(conv, schedule, machine).num_bytes > machine.l2_bytes // 2:
                     break
                 cost = _cycles(conv, schedule, machine)
                 if best is None or cost < best[0] * 0.999:
                     best = (cost, schedule)
     return best[1] if best else None
+
+
+def _bands(conv: PixelConv2D, machine: Machine) -> list[tuple[int, int]]:
+    """(rows, columns) of bands whose scratch fits: whole rows where `SHORT_BAND` of them do, else parts of rows."""
+    heights = _band_heights(conv)
+    short = min(SHORT_BAND, heights[0])
+    fitting: list[tuple[int, int]] = []
+    for parts in range(1, max(1, conv.phase.columns // (2 * machine.lanes)) + 1):
+        columns = -(-conv.phase.columns // parts)
+        fitting = [
+            (rows, columns)
+            for rows in heights
+            if _planes(conv, PixelSchedule(1, 3, rows, columns), machine).num_bytes <= machine.l2_bytes // 2
+        ]
+        if fitting and fitting[0][0] >= short:
+            break
+    return fitting[:MOST_HEIGHTS]
 
 
 def _band_heights(conv: PixelConv2D) -> list[int]:
@@ -176,7 +191,7 @@ def _band_heights(conv: PixelConv2D) -> list[int]:
     units = conv.batch * conv.units_of_rows
     most = max(min(height, SHORT_BAND), height // -(-LEAST_UNITS // units))
     heights = {-(-height // bands) for bands in range(1, height + 1)}
-    return sorted((rows for rows in heights if rows <= most), reverse=True)[:24]
+    return sorted((rows for rows in heights if rows <= most), reverse=True)
 
 
 def estimate_cycles(conv: PixelConv2D, machine: Machine) -> float | None:
@@ -190,44 +205,47 @@ def estimate_cycles(conv: PixelConv2D, machine: Machine) -> float | None:
 
 
 def _cycles(conv: PixelConv2D, schedule: PixelSchedule, machine: Machine) -> float:
-    phase = conv.phase
-    taps = phase.row_taps.count * phase.column_taps.count
+    row_taps, column_taps = conv.phase.row_taps, conv.phase.column_taps
+    split_rows, split_columns = _Split(row_taps), _Split(column_taps)
     planes = _planes(conv, schedule, machine)
-    whole, rest = divmod(phase.rows, schedule.rows)
-    strips = whole * (planes.pixels // planes.strip)
-    strips += -(-_flat(conv, rest) // planes.strip) if rest else 0
-    tiles = conv.groups * -(-conv.outputs // schedule.outputs) * strips
     products = schedule.outputs * schedule.vectors
     # A vector as wide as a cache line mostly lies in two, and such loads were measured to cost four times as much.
     loads = schedule.vectors * (0.5 + 1.7 * machine.lanes / 16) + schedule.outputs / 2
     step = max(products / 2, loads, 4.0) + 0.5
-    tile = conv.inputs * taps * step + products + 20.0
-    bands = whole + (1 if rest else 0)
-    in_rows = (phase.rows + bands * _Split(phase.row_taps).reach) * _Split(phase.row_taps).phases
-    in_vectors = in_rows * -(-planes.pitch // machine.lanes) * machine.lanes * _Split(phase.column_taps).phases
-    in_vectors *= conv.units_of_rows * conv.in_blocks * BLOCK // machine.lanes
-    out_vectors = phase.rows * -(-phase.columns // machine.lanes) * machine.lanes
-    out_vectors *= -(-conv.groups * conv.outputs // BLOCK) * BLOCK // machine.lanes
-    return tiles * tile + 6.0 * in_vectors + 8.0 * out_vectors
+    tile = conv.inputs * row_taps.count * column_taps.count * step + products + 20.0
+    tiles = conv.groups * -(-conv.outputs // schedule.outputs)
+    in_planes = conv.units_of_rows * conv.in_blocks * BLOCK * split_rows.phases * split_columns.phases
+    out_planes = -(-conv.groups * conv.outputs // BLOCK) * BLOCK
+    cycles = 0.0
+    for rows, row_times in cover(conv.phase.rows, schedule.rows):
+        for columns, column_times in cover(conv.phase.columns, schedule.columns):
+            strips = -(-((rows - 1) * planes.pitch + columns) // planes.strip)
+            in_vectors = (rows + split_rows.reach) * -(-(columns + split_columns.reach) // machine.lanes) * in_planes
+            out_vectors = rows * -(-columns // machine.lanes) * out_planes
+            cycles += (tiles * strips * tile + 6.0 * in_vectors + 8.0 * out_vectors) * row_times * column_times
+    return cycles
 
 
 def pixel_conv2d_kernel(conv: PixelConv2D, schedule: PixelSchedule, body: Body, machine: Machine) -> Kernel:
     """The kernel of a convolution with its epilogue."""
     builder = Builder()
     planes = _planes(conv, schedule, machine)
-    units, bands = conv.units_of_rows, -(-conv.phase.rows // schedule.rows)
+    units = conv.units_of_rows
+    bands, strips = -(-conv.phase.rows // schedule.rows), -(-conv.phase.columns // schedule.columns)
     builder.evaluate("float *const packed = scratch")
     builder.evaluate(f"float *const sums = packed + {planes.packed}")
-    with builder.share(body.output.layout.shape[0] * units * bands) as unit:
-        band = builder.let_index("band", unit % bands)
-        part = builder.let_index("part", unit // bands % units)
-        image = builder.let_index("image", unit // (bands * units))
+    with builder.share(body.output.layout.shape[0] * units * bands * strips) as unit:
+        strip = builder.let_index("side", unit % strips)
+        band = builder.let_index("band", unit // strips % bands)
+        part = builder.let_index("part", unit // (strips * bands) % units)
+        image = builder.let_index("image", unit // (strips * bands * units))
         rows = _size_of(builder, "rows", band, schedule.rows, conv.phase.rows)
-        loops = _Loops(builder, conv, schedule, planes, body, machine, image, part, band * schedule.rows, rows)
-        first_block = loops.first_block()
-        loops.pack(first_block)
-        loops.multiply(first_block)
-        loops.store()
+
+        def emit(columns: int) -> None:
+            row, column = band * schedule.rows, strip * schedule.columns
+            _Loops(builder, conv, schedule, planes, body, machine, image, part, row, rows, column, columns).emit()
+
+        split_tiles(builder, strip, conv.phase.columns, schedule.columns, emit)
     return body.kernel(builder.body, machine.lanes, planes.num_bytes)
 
 
@@ -243,7 +261,8 @@ def _size_of(builder: Builder, stem: str, number: Index, step: int, extent: int)
 
 @dataclass(frozen=True)
 class _Loops:
-    """Emits the loops of one unit into `builder`: some rows from `row` of the groups with number `part`."""
+    """Emits the loops of one unit into `builder`: `rows` by `columns` outputs from (row, column) of the groups with
+    number `part`."""
 
     builder: Builder
     conv: PixelConv2D
@@ -255,6 +274,15 @@ class _Loops:
     part: Index
     row: Index
     rows: Index
+    column: Index
+    columns: int
+
+    def emit(self) -> None:
+        """The unit."""
+        first_block = self.first_block()
+        self.pack(first_block)
+        self.multiply(first_block)
+        self.store()
 
     @property
     def halves(self) -> int:
@@ -282,7 +310,7 @@ class _Loops:
         ):
             source_row = self._source_row(q, pr)
             for pc in range(columns.phases):
-                count = conv.phase.columns + columns.reach_of(pc)
+                count = self.columns + columns.reach_of(pc)
                 if columns.reach_of(pc) < 0:
                     continue
                 origin = conv.phase.column_taps.shift + pc * columns.unit
@@ -322,7 +350,7 @@ class _Loops:
         square = builder.declare("rb_v", "square", (lanes,))
 
         def address(i: Index) -> Index:
-            index = [self.image, channel, row, (x + i) * stride + origin]
+            index = [self.image, channel, row, (self.column + x + i) * stride + origin]
             return self.body.inputs[0].layout.address(index).substitute({lane: 0})
 
         first = address(Index.of(0))
@@ -345,9 +373,9 @@ class _Loops:
         """The sums of the band, by channel: groups, strips of pixels, then tiles of output channels."""
         builder, conv, planes = self.builder, self.conv, self.planes
         groups = _size_of(builder, "groups", self.part, conv.joined, conv.groups)
-        flat = (self.rows - 1) * planes.pitch + conv.phase.columns
+        flat = (self.rows - 1) * planes.pitch + self.columns
         count = planes.pixels // planes.strip
-        strips = Index.of(count)
+        strips = (flat + (planes.strip - 1)) // planes.strip
         if self.rows.constant is None:
             value = f"({flat + (planes.strip - 1)}) / {planes.strip}"
             strips = Index.opaque(builder.let("ptrdiff_t", "strips", value))
@@ -421,7 +449,7 @@ class _Loops:
         builder, conv, lanes = self.builder, self.conv, self.machine.lanes
         output = self.body.output
         blocks = _size_of(builder, "blocks", self.part, conv.out_blocks, output.layout.num_blocks)
-        whole, rest = divmod(conv.phase.columns, lanes)
+        whole, rest = divmod(self.columns, lanes)
         with builder.loop("b", blocks, last=conv.out_blocks - 1) as b:
             block = builder.let_index("block", self.part * conv.out_blocks + b)
             with builder.loop("h", self.halves) as h:
@@ -432,6 +460,14 @@ class _Loops:
                             self._store_square(block, (b, h, r, x), lanes, mask)
                     if rest:
                         self._store_square(block, (b, h, r, Index.of(whole * lanes)), rest, mask)
+            self._halo(block)
+
+    def _halo(self, block: Index) -> None:
+        """The halo beside the rows, which the leftmost unit writes."""
+        builder, output = self.builder, self.body.output
+        if not any(output.layout.halo):
+            return
+        with builder.branch(f"{self.column} == 0"):
             zero_halo(builder, output, self.image, block, self.row, self.rows)
 
     def _store_square(self, block: Index, at: tuple[Index, Index, Index, Index], count: int, mask: str | None) -> None:
@@ -444,5 +480,5 @@ class _Loops:
         builder.evaluate(f"rb_transpose({square})")
         lane = builder.axis("lane", lanes)
         with builder.loop("i", count, unroll=not is_heavy(self.body)) as i:
-            index = [self.image, block * BLOCK + h * lanes + Index.of(lane), self.row + r, x + i]
+            index = [self.image, block * BLOCK + h * lanes + Index.of(lane), self.row + r, self.column + x + i]
             store(builder, self.body, index, f"{square}[{i}]", lanes, lane, mask)
