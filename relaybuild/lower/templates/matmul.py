@@ -51,8 +51,8 @@ def choose_panel(matmul: MatMul, machine: Machine) -> Panel:
             if not machine.fits(rows, vectors):
                 break
             cost = 0.0
-            for width, width_times in _cover(total, vectors):
-                for height, height_times in _cover(matmul.rows, rows):
+            for width, width_times in cover(total, vectors):
+                for height, height_times in cover(matmul.rows, rows):
                     arithmetic = machine.step_cycles(height, width)
                     step = max(arithmetic, machine.weight_cycles(width * machine.lanes, matmul.depth))
                     cost += (matmul.depth * step + 4.0 * height * width + 20) * width_times * height_times
@@ -61,12 +61,13 @@ def choose_panel(matmul: MatMul, machine: Machine) -> Panel:
     return best[1] if best else Panel(1, 1)
 
 
-def _cover(extent: int, step: int) -> list[tuple[int, int]]:
+def cover(extent: int, step: int) -> list[tuple[int, int]]:
+    """(size, how many times) of the steps that cover an extent: whole ones, and the rest."""
     whole, rest = divmod(extent, step)
     return [(size, times) for size, times in ((step, whole), (rest, 1)) if size and times]
 
 
-class _Site(NamedTuple):
+class Site(NamedTuple):
     """What is emitted, and into what."""
 
     builder: Builder
@@ -78,7 +79,7 @@ class _Site(NamedTuple):
 def matmul_kernel(matmul: MatMul, body: Body, machine: Machine) -> Kernel:
     """The kernel; the threads share batches and column panels, and rows too where there are few panels."""
     builder = Builder()
-    site = _Site(builder, matmul, body, machine)
+    site = Site(builder, matmul, body, machine)
     panel = choose_panel(matmul, machine)
     total = -(-matmul.columns // machine.lanes)
     if _stays_in_cache(matmul, panel, machine):
@@ -119,7 +120,7 @@ def _stays_in_cache(matmul: MatMul, panel: Panel, machine: Machine) -> bool:
     return matmul.packed and matmul.rows >= 8 * panel.rows and packed_bytes <= machine.l2_bytes * 0.7
 
 
-def _row_bands(site: _Site, panel: Panel, total: int) -> None:
+def _row_bands(site: Site, panel: Panel, total: int) -> None:
     """Units are bands of rows, each over all column panels."""
     builder, matmul = site.builder, site.matmul
     bands = -(-matmul.rows // panel.rows)
@@ -154,7 +155,7 @@ def _row_parts(matmul: MatMul, panel: Panel, panels: int) -> int:
 
 
 def _panel(
-    site: _Site,
+    site: Site,
     corner: tuple[Index, Index, Index],
     height: int,
     vectors: int,
@@ -184,7 +185,7 @@ def _panel(
             _tile(site, (batch, Index.of(whole_end), first_vector), rest, vectors)
 
 
-def _pack_panel(site: _Site, corner: tuple[Index, Index, Index], vectors: int) -> None:
+def _pack_panel(site: Site, corner: tuple[Index, Index, Index], vectors: int) -> None:
     """Copy the panel's columns of the right side into scratch memory as [k][vectors][lanes], zero past the last.
 
     Where a column lies in one piece, squares of lanes x lanes elements are transposed in registers.
@@ -213,7 +214,7 @@ def _right_element(matmul: MatMul, body: Body, batch: Index, k: Index, column: I
 
 
 def _pack_square(
-    site: _Site,
+    site: Site,
     at: tuple[Index, Index, Index],
     target: Index,
     width: int,
@@ -233,7 +234,7 @@ def _pack_square(
 
 
 def _tile(
-    site: _Site,
+    site: Site,
     corner: tuple[Index, Index, Index],
     height: int,
     vectors: int,
@@ -246,7 +247,7 @@ def _tile(
     from_memory = matmul.packed and 4 * matmul.depth * matmul.columns > machine.l2_bytes // 8
     with builder.loop("k", matmul.depth) as k:
         weights = builder.declare("rb_v", "w", (vectors,))
-        right = _Offsets(
+        right = Offsets(
             builder,
             "right",
             "p1" if matmul.packed else "packed",
@@ -256,15 +257,15 @@ def _tile(
             builder.assign(f"{weights}[{j}]", f"rb_load({right.at(j)})")
             if from_memory:
                 builder.evaluate(f"RB_PREFETCH({right.at(j)} + {PREFETCH})")
-        left = _Offsets(builder, "left", "p0", lambda i: body.inputs[0].layout.address(matmul.left(batch, row + i, k)))
+        left = Offsets(builder, "left", "p0", lambda i: body.inputs[0].layout.address(matmul.left(batch, row + i, k)))
         with builder.loop("i", height, unroll=True) as i:
             value = builder.let("float", "a", f"*({left.at(i)})")
             with builder.loop("j", vectors, unroll=True) as j:
                 builder.assign(f"{acc}[{i}][{j}]", f"{value} * {weights}[{j}]", "+=")
-    _finish(site, corner, height, vectors, acc)
+    finish_tile(site, corner, height, vectors, acc)
 
 
-class _Offsets:
+class Offsets:
     """Addresses along an unrolled loop as constant offsets from one pointer, where they are that."""
 
     def __init__(self, builder: Builder, stem: str, pointer: str, address: Callable[[IndexLike], Index]) -> None:
@@ -290,8 +291,8 @@ def _right_address(
     return (column // BLOCK) * (matmul.depth * BLOCK) + k * BLOCK + column % BLOCK
 
 
-def _finish(
-    site: _Site,
+def finish_tile(
+    site: Site,
     corner: tuple[Index, Index, Index],
     height: int,
     vectors: int,
@@ -324,7 +325,7 @@ def _finish(
             _finish_lanes(site, (batch, row + i, (first_vector + j) * lanes), value)
 
 
-def _finish_lanes(site: _Site, at: tuple[Index, Index, Index], value: str) -> None:
+def _finish_lanes(site: Site, at: tuple[Index, Index, Index], value: str) -> None:
     builder, matmul, body, machine = site
     batch, row, start = at
     spilled = builder.declare("float", "tail", (machine.lanes,))

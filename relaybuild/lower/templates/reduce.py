@@ -44,8 +44,8 @@ class Reduction:
 
 
 def reduce_kernel(reduction: Reduction, body: Body, machine: Machine) -> Kernel:
-    """The kernel. A unit is one output, or where the innermost dimension is kept, a group of neighbouring outputs; threads
-    share wide rows of them by the vector."""
+    """The kernel. A unit is one output, or where the innermost dimension is kept, a group of neighbouring outputs; of
+    wide rows of them, it is a vector."""
     builder = Builder()
     shape = body.output.layout.shape
     if _vector_along_outputs(reduction, body, machine):

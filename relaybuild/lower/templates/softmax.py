@@ -24,8 +24,8 @@ GROUP = 8
 
 
 ROWS = 8
-"""Rows whose greatest values, or the sums of whose exponentials, are found in registers before they join what is kept of
-the rows before."""
+"""Rows whose greatest values, or the sums of whose exponentials, are found in registers before they join what is kept
+of the rows before."""
 
 RUN_BYTES = 4096
 """Of the maxima of a run of columns, and as much of their sums: a part of the nearest cache."""

@@ -10,6 +10,8 @@ from relaybuild.ir.expr import Call
 from relaybuild.lower.index import IndexLike, delinearize
 from relaybuild.lower.loop_ir import Kernel
 from relaybuild.lower.scalar import ScalarBuilder, ScalarExpr
+from relaybuild.lower.templates.dot_matmul import dot_matmul_kernel
+from relaybuild.lower.templates.dot_matmul import suits as suits_dots
 from relaybuild.lower.templates.matmul import MatMul, matmul_kernel
 from relaybuild.lower.templates.reduce import Reduction, reduce_kernel
 
@@ -90,7 +92,8 @@ def lower(site: Site) -> Kernel:
         return [*split(batch, row), column]
 
     matmul = MatMul(prod(batch_shape), prod(row_shape), out_shape[-1], depth, left, out, packed, right)
-    return matmul_kernel(matmul, site.body, site.machine)
+    template = dot_matmul_kernel if suits_dots(matmul, site.body, site.machine) else matmul_kernel
+    return template(matmul, site.body, site.machine)
 
 
 def _broadcast(index: Sequence[IndexLike], shape: Sequence[int]) -> list[IndexLike]:
