@@ -73,6 +73,8 @@ InferType = Callable[[Sequence[Type], Any], Type]
 Evaluate = Callable[[Sequence[Any], Any], Any]
 Decompose = Callable[[Call], Expr]
 """A typed call to an expression of the same type; the call itself where there is none."""
+StaticForm = Callable[[Call, Sequence[Any]], "Expr | None"]
+"""A call, and the value of each argument that is known (None elsewhere), to the same with shapes as attributes."""
 
 
 _FUSIBLE = (OpKind.ELEMWISE, OpKind.BROADCAST, OpKind.INJECTIVE)
@@ -88,8 +90,9 @@ class Op:
     once for an element of the result.
 
     For passes: `follow_layout` is how a call runs on arguments stored in another layout, `layout_attrs` which of its
-    attributes name layouts, `precision` what it does in mixed precision, `fast` the operator that approximates it, and
-    `decompose` writes a call with other operators, for a backend that has no kernel for it.
+    attributes name layouts, `precision` what it does in mixed precision, `fast` the operator that approximates it,
+    `decompose` writes a call with other operators, for a backend that has no kernel for it, and `static_form` a call
+    whose shapes are arguments as one whose shapes are attributes.
     """
 
     name: str
@@ -107,6 +110,7 @@ class Op:
     precision: Precision | None = None
     fast: str | None = None
     decompose: Decompose | None = None
+    static_form: StaticForm | None = None
 
     @property
     def mixed_precision(self) -> Precision:

@@ -409,6 +409,46 @@ def adaptive_pool2d(name: str, r: Random) -> Iterator[Sample]:
     yield [r.real(1, 1, 2, 3)], {"output_size": (4, 3)}
 
 
+def _int64(*values: int) -> Array:
+    return np.asarray(values, "int64")
+
+
+@samples("dyn.reshape", "dyn.broadcast_to", "dyn.full", "dyn.tile", "dyn.squeeze")
+def dynamic_shape(name: str, r: Random) -> Iterator[Sample]:
+    shapes = {
+        "dyn.reshape": ((2, 6), (3, -1)),
+        "dyn.broadcast_to": ((3, 1), (2, 3, 4)),
+        "dyn.full": ((), (2, 3)),
+        "dyn.tile": ((2, 3), (2, 1, 3)),
+        "dyn.squeeze": ((1, 3, 1), (0, 2)),
+    }
+    before, argument = shapes[name]
+    yield [r.real(*before), _int64(*argument)], {}
+    yield [r.between(-9, 9, *before, dtype="int32"), _int64(*argument).astype("int32")], {}
+
+
+@samples("dyn.one_hot")
+def dynamic_one_hot(name: str, r: Random) -> Iterator[Sample]:
+    yield [r.between(0, 4, 2, 3, dtype="int32"), np.asarray(5, "int64")], {}
+    yield [r.between(0, 4, 3, dtype="int64"), np.asarray(4, "int32")], {"axis": 0, "dtype": "int8", "off_value": 2.0}
+
+
+@samples("dyn.strided_slice")
+def dynamic_slice(name: str, r: Random) -> Iterator[Sample]:
+    yield [r.real(5, 6, 2), _int64(1, -1), _int64(4, -5), _int64(2, -1)], {}
+
+
+@samples("dyn.nn.pad")
+def dynamic_pad(name: str, r: Random) -> Iterator[Sample]:
+    yield [r.real(3, 4), np.asarray([[1, 0], [2, 3]], "int64")], {"pad_value": 1.0}
+
+
+@samples("dyn.image.resize2d")
+def dynamic_resize(name: str, r: Random) -> Iterator[Sample]:
+    yield [r.real(1, 2, 5, 7), _int64(10, 3)], {}
+    yield [r.real(1, 5, 7, 2), _int64(10, 3)], {"layout": "NHWC", "method": "nearest_neighbor"}
+
+
 @samples("fast_exp", "fast_tanh", "fast_erf")
 def approximation(name: str, r: Random) -> Iterator[Sample]:
     for shape in SHAPES:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from relaybuild.contrib.host.place import slice_starts
+from relaybuild.errors import UnsupportedError
 from relaybuild.ir.expr import Call, Expr, Function, Tuple, const
 from relaybuild.ir.op import call_op
 from relaybuild.ir.ops.reduce import reduced_axes
@@ -37,7 +38,14 @@ def legalize(function: Function, known: Legalized | None = None) -> Function:
 
 def _decomposed(node: Expr) -> Expr:
     """What the operator itself says it is in terms of others."""
-    if not isinstance(node, Call) or isinstance(node.op, Expr) or node.op.decompose is None:
+    if not isinstance(node, Call) or isinstance(node.op, Expr):
+        return node
+    if node.op.static_form is not None:
+        raise UnsupportedError(
+            f"'{node.op_name}' over shapes that are not known when the host compiles: run DynamicToStatic, or fix them",
+            where=str(node.span) if node.span else None,
+        )
+    if node.op.decompose is None:
         return node
     return node.op.decompose(node)
 

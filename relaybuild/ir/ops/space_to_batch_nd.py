@@ -92,7 +92,7 @@ def evaluate_space(values: Sequence[Array], attrs: SpaceToBatchAttrs) -> Array:
     outer, inner = [2 * axis + 1 for axis in range(len(blocks))], [2 * axis + 2 for axis in range(len(blocks))]
     last = [1 + 2 * len(blocks) + axis for axis in range(rest)]
     parts = padded.reshape(*split, *data.shape[1 + len(blocks) :]).transpose(*inner, 0, *outer, *last)
-    return parts.reshape(-1, *parts.shape[len(blocks) + 1 :])
+    return np.asarray(parts.reshape(-1, *parts.shape[len(blocks) + 1 :]))
 
 
 def evaluate_batch(values: Sequence[Array], attrs: BatchToSpaceAttrs) -> Array:

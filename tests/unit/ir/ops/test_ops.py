@@ -11,7 +11,7 @@ from suites.ops import Case, cases_of, names_with_cases, type_of
 
 from relaybuild.ir.expr import Call, const
 from relaybuild.ir.op import OpKind, all_ops, get_op
-from relaybuild.ir.types import TensorType, TupleType, Type
+from relaybuild.ir.types import ANY, TensorType, TupleType, Type
 
 CASES = [case for name in sorted(all_ops()) for case in cases_of(name)]
 COMPUTED = [case for case in CASES if get_op(case.op).compute is not None]
@@ -37,7 +37,15 @@ def test_every_operator_has_cases_and_every_case_an_operator() -> None:
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_inferred_type_is_the_type_of_the_value(case: Case) -> None:
     with np.errstate(over="ignore", invalid="ignore"):
-        assert inferred(case) == type_of(evaluated(case))
+        assert match_type(inferred(case), type_of(evaluated(case)))
+
+
+def match_type(declared: Type, found: Type) -> bool:
+    """Whether types are equal but for extents that are declared unknown."""
+    if isinstance(declared, TensorType) and isinstance(found, TensorType) and declared.rank == found.rank:
+        pairs = zip(declared.shape, found.shape)
+        return declared.dtype == found.dtype and all(a in (ANY, b) for a, b in pairs)
+    return declared == found
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -102,7 +110,8 @@ def test_narrow_floating_point_keeps_its_dtype(name: str, dtype: str) -> None:
         ]
         attrs = op.make_attrs(case.attrs)
         with np.errstate(all="ignore"):
-            assert op.infer_type([type_of(arg) for arg in narrow], attrs) == type_of(op.evaluate(narrow, attrs))
+            found = type_of(op.evaluate(narrow, attrs))
+            assert match_type(op.infer_type([type_of(arg) for arg in narrow], attrs), found)
 
 
 def narrowed(array: Any, dtype: str) -> Any:
