@@ -242,7 +242,22 @@ class Call(Expr):
             return self
         if isinstance(self.op, Expr):
             return Call(children[0], children[1:], self.attrs, self.span)
-        return Call(self.op, children, self.attrs, self.span)
+        if not _have_types_of(children, self.args):
+            return Call(self.op, children, self.attrs, self.span)
+        # the operator's relation would say the same again
+        call = object.__new__(Call)
+        values = (self.op, tuple(children), self.attrs, self.span, self._type)
+        for slot, value in zip(("op", "args", "attrs", "span", "_type"), values):
+            _set(call, slot, value)
+        return call
+
+
+def _have_types_of(new: Sequence[Expr], old: Sequence[Expr]) -> bool:
+    """Whether all expressions have types, and they are those of the others."""
+    if len(new) != len(old):
+        return False
+    pairs = [(a._type, b._type) for a, b in zip(new, old)]
+    return all(a is not None and (a is b or a == b) for a, b in pairs)
 
 
 def _call_type(op: Op | Expr, types: list[Type], attrs: Attrs | None, span: Span | None) -> Type | None:
