@@ -82,13 +82,21 @@ def calls_of(function: Function) -> list[str]:
 
 
 def _infer(mod: IRModule, require_all: bool) -> IRModule:
-    sealed = _sealed(mod)
-    signatures: dict[str, Type] = {name: kind for name in sealed if (kind := mod[name]._type) is not None}
-    typer = Typer(signatures, mod.type_definitions)
-    names = _callees_first(mod, [name for name in mod if name not in sealed])
+    seals = _seals_of(mod)
+    known = _known_types(mod, seals)
+    typer = Typer({name: kind for name, kind in known.items() if name in seals}, mod.type_definitions)
+    names = _callees_first(mod, [name for name in mod if name not in seals or not _holds(seals[name], known)])
     for name in names:
-        typer.declare(name, mod[name])
-    walks = {name: typer.walk(mod[name], name) for name in names}
+        if name not in seals:
+            typer.declare(name, mod[name])
+    walks = {}
+    for name in names:
+        if name in seals and _holds(seals[name], {each: typer.signature(each) for each in seals[name].globals}):
+            typer.adopt(name, mod[name])
+            continue
+        if name in seals:
+            typer.declare(name, mod[name])
+        walks[name] = typer.walk(mod[name], name)
     typer.solve()
     if require_all:
         typer.report_unsolved([order for order, _ in walks.values()])
@@ -111,24 +119,35 @@ def _written(mod: IRModule, walks: Mapping[str, tuple[list[Expr], list[str]]], t
     return done
 
 
-def _sealed(mod: IRModule) -> set[str]:
-    """The names of the functions whose types hold in this module as they are."""
+def _seals_of(mod: IRModule) -> dict[str, _Seal]:
+    """The seals of the functions that have one made under the module's definitions."""
     definitions = tuple(mod.type_definitions.values())
     found = {name: seal for name, function in mod.functions.items() if (seal := _seals.get(function)) is not None}
-    holding = {name: seal for name, seal in found.items() if seal.definitions == definitions}
-    kinds = {name: each._type if name in holding else declared_type(each) for name, each in mod.functions.items()}
+    return {name: seal for name, seal in found.items() if seal.definitions == definitions}
+
+
+def _known_types(mod: IRModule, seals: Mapping[str, _Seal]) -> dict[str, Type]:
+    """The types of functions that are known before any is looked at: declared ones, and those whose seal holds.
+
+    The others' types may turn out to be what they were.
+    """
+    kinds = {name: each._type if name in seals else declared_type(each) for name, each in mod.functions.items()}
+    known = {name: kind for name, kind in kinds.items() if kind is not None}
     users: dict[str, list[str]] = {}
-    for name, seal in holding.items():
+    for name, seal in seals.items():
         for mentioned in seal.globals:
             users.setdefault(mentioned, []).append(name)
-    unchecked = list(holding)
+    unchecked = list(seals)
     while unchecked:
         name = unchecked.pop()
-        if name in holding and any(kinds.get(each) != kind for each, kind in holding[name].globals.items()):
-            del holding[name]
-            kinds[name] = declared_type(mod[name])
+        if name in known and not _holds(seals[name], known) and declared_type(mod[name]) is None:
+            del known[name]
             unchecked.extend(users.get(name, ()))
-    return set(holding)
+    return known
+
+
+def _holds(seal: _Seal, known: Mapping[str, Type | None]) -> bool:
+    return all(known.get(name) == kind for name, kind in seal.globals.items())
 
 
 def _callees_first(mod: IRModule, names: Sequence[str]) -> Sequence[str]:

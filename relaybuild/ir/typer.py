@@ -102,7 +102,22 @@ class Typer:
 
     def declare(self, name: str, function: Function) -> None:
         """Make a function's type, as far as it is declared, known to those that are walked before it."""
-        self.signatures[name] = self._skeleton(function, f"@{name}")
+        self._set_signature(name, self._skeleton(function, f"@{name}"))
+
+    def adopt(self, name: str, function: Function) -> None:
+        """Take over the type that a function has, without walking it."""
+        self._set_signature(name, function.checked_type)
+
+    def signature(self, name: str) -> Type | None:
+        """What is known of a global's type by now."""
+        found = self.signatures.get(name)
+        return None if found is None else self.holes.resolve(found)
+
+    def _set_signature(self, name: str, kind: Type) -> None:
+        before = self.signatures.get(name)
+        self.signatures[name] = kind
+        if before is not None:
+            self.holes.unify(before, kind)
 
     def walk(self, root: Expr, name: str | None = None) -> tuple[list[Expr], list[str]]:
         """Give every node of a root a type; the nodes, children before parents, and the globals it mentions.
