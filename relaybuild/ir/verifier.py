@@ -38,6 +38,7 @@ def _faults(function: Function, mod: IRModule, level: Level) -> Iterator[str]:
         for var, scope in _bindings(node, tree):
             if id(var) in binders:
                 yield f"'%{var.name_hint}' is bound twice"
+                scope = common_scope(scope, binders[id(var)])
             binders[id(var)] = scope
     for node in tree.order:
         yield from _node_faults(node, tree, binders, mod, level)
