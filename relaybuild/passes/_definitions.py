@@ -42,10 +42,16 @@ class Definitions:
             self._values[id(var)] = value
 
 
-def rewrite_definitions(ctx: PassContext, function: Function, rule: Callable[[Expr, Definitions], Expr]) -> Function:
+def rewrite_definitions(
+    ctx: PassContext,
+    function: Function,
+    rule: Callable[[Expr, Definitions], Expr],
+    replaced: Callable[[Expr, Expr], None] = lambda old, new: None,
+) -> Function:
     """Rebuild a function bottom-up, as `visitor.rewrite`, with a rule that may ask what variables stand for.
 
     Where a value's type has changed, a variable of the new type takes the place of the one that was bound to it.
+    `replaced` is told which node stands for which old one.
     """
     order = list(post_order(function))
     bound: dict[int, list[Let]] = {}
@@ -57,6 +63,7 @@ def rewrite_definitions(ctx: PassContext, function: Function, rule: Callable[[Ex
     for node in order:
         if id(node) not in done:
             done[id(node)] = allowed(ctx, rebuilt := _rebuilt(node, done), rule(rebuilt, definitions))
+        replaced(node, done[id(node)])
         for let in bound.get(id(node), ()):
             value = done[id(node)]
             var = _retyped(let.var, value)

@@ -30,7 +30,7 @@ def default_pipeline() -> Sequential:
         # brings scales next to the operators they scale
         SimplifyExpr(),
         # needs the scales of batch norms as multiplications behind convolutions
-        FoldScaleAxis(),
+        FoldScaleAxis(read_weights=False),
         # gathers the biases and shifts which scales had kept apart
         SimplifyExpr(),
         # sums of scalars that gathering made
