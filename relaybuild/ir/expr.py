@@ -451,8 +451,10 @@ def const(value: object, dtype: str | None = None) -> Constant:
     """A constant; a Python int is int32, a float float32, a bool bool, unless `dtype` says otherwise."""
     if isinstance(value, Constant):
         return value
+    from relaybuild.ir.ops._shapes import numpy_dtype
+
     if dtype is None and not isinstance(value, (np.ndarray, np.generic)):
         inferred = np.asarray(value)
         default = {"f": "float32", "i": "int32", "b": "bool"}.get(inferred.dtype.kind)
         return Constant(inferred.astype(default) if default else inferred)
-    return Constant(np.asarray(value, dtype=dtype))
+    return Constant(np.asarray(value, dtype=None if dtype is None else numpy_dtype(dtype)))

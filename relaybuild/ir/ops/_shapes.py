@@ -135,6 +135,9 @@ def normalize_axes(axes: int | Sequence[int] | None, rank: int) -> tuple[int, ..
 
 def broadcast_shapes(shapes: Sequence[Sequence[Extent]]) -> tuple[Extent, ...]:
     """The shape after numpy broadcasting."""
+    first = tuple(shapes[0])
+    if all(shape == first for shape in shapes):
+        return first
     rank = max(len(shape) for shape in shapes)
     result: list[Extent] = [1] * rank
     for shape in shapes:
