@@ -1,7 +1,8 @@
-"""Compiles modules for the tests of this folder, quickly: kernels in a few units, little optimised; knows no program."""
+"""Compiles modules for the tests of this folder, quickly: kernels in few units, little optimised; knows no program."""
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from runners.compiled import build_together, difference
 
+from relaybuild import driver
 from relaybuild.build.toolchain import KERNEL_CFLAGS
 from relaybuild.contrib import host
 from relaybuild.ir.infer import infer_types
@@ -55,6 +57,17 @@ def compiled(
 def program_text(code: GeneratedCode) -> str:
     """The C text of everything that is no kernel."""
     return "\n".join(unit.text for unit in code.units if not unit.hot)
+
+
+def weights_text(code: GeneratedCode) -> str:
+    """The weights as a C array."""
+    stream = io.BytesIO()
+    blob = driver._evaluate_weights(code)
+    if blob is not None:
+        blob.write(stream)
+    values = ",".join(map(str, stream.getvalue() or b"0"))
+    declared = "extern const unsigned char rb_weights[];\n"
+    return f"{declared}_Alignas(64) const unsigned char rb_weights[] = {{{values}}};\n"
 
 
 def kernel_calls(code: GeneratedCode, operator: str) -> int:

@@ -156,7 +156,7 @@ class _Lowering:
         code: list[Code] = []
         for statement in blocks.statements:
             if isinstance(statement, Block):
-                code += self._block(statement, slots)
+                code += self._block(statement, blocks, slots)
                 continue
             last = tail and _ends_with(blocks, statement)
             if isinstance(statement, Invoke) and last and statement.procedure is self.procedure:
@@ -176,14 +176,15 @@ class _Lowering:
         self.homes[id(value)] = row_major_view(storage, kind)
         return storage
 
-    def _block(self, block: Block, slots: Sequence[Storage]) -> list[Step]:
+    def _block(self, block: Block, blocks: Blocks, slots: Sequence[Storage]) -> list[Step]:
         inputs = tuple(self._view(value) for value in block.inputs)
         outputs: list[Storage] = []
         for value, slot in zip(block.outputs, block.slots):
-            if slot is not None and id(value) in self.homes:
-                outputs.append(slots[slot])
-            else:
+            if slot is None or blocks.direct.get(id(value)) == slot:
                 outputs.append(self._settle(value, slot, slots))
+            else:
+                # a result that nothing else reads there: it may lie elsewhere, or be a constant
+                outputs.append(slots[slot])
         return self.context.steps(block, Ports(inputs, tuple(outputs)))
 
     def _call(self, call: Invoke) -> CallCode:
