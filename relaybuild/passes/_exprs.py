@@ -5,8 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeGuard
 
-from relaybuild.ir.expr import Call, Constant, Expr, Tuple, TupleGetItem
-from relaybuild.ir.types import TensorType
+from relaybuild.ir.expr import (
+    Call,
+    Constant,
+    Expr,
+    Function,
+    RefCreate,
+    RefRead,
+    RefWrite,
+    Tuple,
+    TupleGetItem,
+)
+from relaybuild.ir.scopes import is_atom
+from relaybuild.ir.types import TensorType, TupleType, Type
+from relaybuild.ir.visitor import post_order
 
 
 def is_call(node: Expr, name: str) -> TypeGuard[Call]:
@@ -18,6 +30,35 @@ def tensor_type(node: Expr) -> TensorType | None:
     """The type of a node if it is known to be a tensor."""
     found = node.checked_type if node.has_type else None
     return found if isinstance(found, TensorType) else None
+
+
+def observes_effects(function: Function) -> bool:
+    """Whether references can play a part in a function: it makes or uses them, or is handed them, or closures over
+    them."""
+    if any(_holds_references(param) for param in function.params):
+        return True
+    return any(isinstance(node, (RefCreate, RefRead, RefWrite)) for node in post_order(function))
+
+
+def _holds_references(param: Expr) -> bool:
+    stack: list[Type | None] = [param.checked_type if param.has_type else None]
+    while stack:
+        kind = stack.pop()
+        if kind is None or not isinstance(kind, (TensorType, TupleType)):
+            return True
+        stack.extend(kind.fields if isinstance(kind, TupleType) else ())
+    return False
+
+
+def projected(node: Expr, *, effects: bool) -> Expr:
+    """A field of a tuple that is written out, instead of the tuple; where there may be effects, only if what the other
+    fields are is computed elsewhere."""
+    if not isinstance(node, TupleGetItem) or not isinstance(node.tuple_value, Tuple):
+        return node
+    fields = node.tuple_value.fields
+    if effects and not all(is_atom(field) for number, field in enumerate(fields) if number != node.index):
+        return node
+    return fields[node.index]
 
 
 class ConstantExprs:

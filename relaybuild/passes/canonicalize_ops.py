@@ -14,7 +14,7 @@ from relaybuild.ir.expr import Call, Expr, Function, Tuple, TupleGetItem
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.op import call_op
 from relaybuild.ir.ops.split import split_bounds
-from relaybuild.passes._exprs import is_call, tensor_type
+from relaybuild.passes._exprs import is_call, observes_effects, projected, tensor_type
 from relaybuild.passes._rewrite import rewrite_under
 from relaybuild.passes.infra import FunctionPass, PassContext, PassInfo
 
@@ -26,14 +26,15 @@ class CanonicalizeOps(FunctionPass):
     info: ClassVar[PassInfo] = PassInfo("CanonicalizeOps", 0)
 
     def transform_function(self, func: Function, mod: IRModule, ctx: PassContext) -> Function:
-        result = rewrite_under(ctx, func, _canonical)
+        effects = observes_effects(func)
+        result = rewrite_under(ctx, func, lambda node: _canonical(node, effects=effects))
         assert isinstance(result, Function)
         return result
 
 
-def _canonical(node: Expr) -> Expr:
-    if isinstance(node, TupleGetItem) and isinstance(node.tuple_value, Tuple):
-        return node.tuple_value.fields[node.index]
+def _canonical(node: Expr, *, effects: bool) -> Expr:
+    if isinstance(node, TupleGetItem):
+        return projected(node, effects=effects)
     if not isinstance(node, Call) or not node.args or tensor_type(node.args[0]) is None:
         return node
     if is_call(node, "split"):

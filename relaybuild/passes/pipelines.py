@@ -21,8 +21,9 @@ def default_pipeline() -> Sequential:
     passes = (
         # all others look at types, and keep them
         InferType(),
-        # before anything looks for multiplications and additions: batch norm becomes both
-        SimplifyInference(),
+        # before anything looks for multiplications and additions: batch norm becomes both; other norms are left whole,
+        # for backends have kernels or forms of their own for them
+        SimplifyInference(norms=False),
         # fewer operators for the rules below
         CanonicalizeOps(),
         # shape arithmetic and decided branches, so that the rules below see constants
