@@ -45,7 +45,8 @@ class Node:
 
     `users` are the nodes that take its value, each with how; empty where something other than a call of an operator, a
     tuple or a field takes it. `jump` is an ancestor that makes common ancestors cheap to find, `jump_pattern` the
-    strongest pattern on the way there. `leader` leads to the group's last node, whose `size` and `joined` hold.
+    strongest pattern on the way there. `length` counts the nodes of the longest way out of the graph. `leader` leads
+    to the group's last node, whose `size` and `joined` hold.
     """
 
     __slots__ = (
@@ -56,6 +57,7 @@ class Node:
         "jump",
         "jump_pattern",
         "leader",
+        "length",
         "parent",
         "parent_pattern",
         "pattern",
@@ -74,6 +76,7 @@ class Node:
         self.jump: Node = self
         self.jump_pattern = Pattern.ELEMWISE
         self.leader: Node = self
+        self.length = 0
         self.size = 1
         self.joined = pattern
 
@@ -184,6 +187,7 @@ def _find_post_dominators(nodes: Sequence[Node], outside: set[int]) -> None:
     for node in reversed(nodes):
         parent: Node | None = None
         pattern = Pattern.OPAQUE
+        node.length = 1 + max((user.length for user, _ in node.users), default=0)
         if id(node.expr) not in outside and node.users:
             parent, pattern = node.users[0]
             for user, how in node.users[1:]:
@@ -255,7 +259,8 @@ class _Grouping:
 
     def _way(self, node: Node, sink: Node, between: Pattern, at_sink: frozenset[Pattern]) -> list[Node] | None:
         """The nodes through which a value passes before it comes to `sink`; None where they may not all join it."""
-        if sink.last().joined not in at_sink:
+        # every way out passes the sink, so the longest way there is known
+        if sink.last().joined not in at_sink or node.length - sink.length >= self.limits.max_depth:
             return None
         way = [node]
         seen = {id(node), id(sink)}

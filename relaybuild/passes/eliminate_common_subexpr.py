@@ -44,7 +44,13 @@ class EliminateCommonSubexpr(ModulePass):
         blocks = find_blocks(function)
         numbers = _Numbers(blocks, impure, self.fskip)
         classes = _classes(blocks, numbers)
-        return _rebuilt(function, blocks.tree.order, classes, numbers.bound, ctx) if classes else function
+        # a value that others use stands for its variable as well, since nodes over either are equal
+        gone = {
+            key: let.value
+            for key, let in numbers.bound.items()
+            if id(let.value) in classes or blocks.tree.uses[id(let.value)] > 1
+        }
+        return _rebuilt(function, blocks.tree.order, classes, gone, ctx) if classes else function
 
 
 @dataclass
@@ -207,15 +213,14 @@ class _Places:
 
 
 def _rebuilt(
-    function: Function, order: Sequence[Expr], classes: dict[int, int], bound: dict[int, Let], ctx: PassContext
+    function: Function, order: Sequence[Expr], classes: dict[int, int], gone: dict[int, Expr], ctx: PassContext
 ) -> Function:
     done: dict[int, Expr] = {}
     first: dict[int, Expr] = {}
     for node in order:
         if isinstance(node, Var):
-            let = bound.get(id(node))
-            done[id(node)] = done[id(let.value)] if let is not None and id(let.value) in classes else node
-        elif isinstance(node, Let) and id(node.var) in bound and id(node.value) in classes:
+            done[id(node)] = done[id(gone[id(node)])] if id(node) in gone else node
+        elif isinstance(node, Let) and id(node.var) in gone:
             done[id(node)] = done[id(node.body)]
         else:
             rebuilt = node.with_children([done[id(child)] for child in node.children()])
