@@ -182,12 +182,13 @@ class ModuleReader(ExpressionReader):
 
     def _guarded(self, step: Callable[[], None]) -> None:
         """Run a step; after a fault go on with the next definition."""
+        start = self.at
         try:
             step()
         except Fault as fault:
             self.report(fault)
             self.leave(0)
-            self.at += bool(self.tokens[self.at]) and self.tokens[self.at] != "def"
+            self.at += self.at == start and self.tokens[start] != ""
             while not self.at_definition():
                 self.at += 1
 

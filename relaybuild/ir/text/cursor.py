@@ -216,6 +216,8 @@ class Cursor:
     def key(self, at: int) -> str:
         """What a local name is called in `scope`; a variable called "1" is not node 1."""
         token = self.tokens[at]
+        if len(token) == 1:
+            raise self.fault("expected a variable", at)
         return token if token[1] != '"' else local_key(self.name_of(at))
 
     def bind(self, key: str, found: Any) -> None:

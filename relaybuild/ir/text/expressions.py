@@ -6,7 +6,7 @@
     expr    := operand (infix operand)*
     operand := atom ("." INT | "(" expr,* (key "=" attr),* ")" | span)*
     atom    := literal | tensor | %x | @g | op "(" … ")" | Constructor | meta[relay.Constant][i] | tuple | block
-             | "(" %n "=" expr ")" | "-" operand | fn | if | match
+             | "(" %n "=" expr ")" | "-" operand | fn | if | match | "constructor" "(" Constructor ")"
              | "ref" "(" expr ")" | "ref_read" "(" expr ")" | "ref_write" "(" expr "," expr ")"
     fn      := "fn" typarams? "(" (%x (":" type)?),* (key "=" attr),* ")" ("->" type)? block
     if      := "if" "(" expr ")" block "else" block
@@ -26,7 +26,7 @@ import numpy as np
 
 from relaybuild.diagnostics import did_you_mean
 from relaybuild.errors import UserError
-from relaybuild.ir.adt import Clause, Match
+from relaybuild.ir.adt import Clause, Constructor, Match
 from relaybuild.ir.expr import (
     Call,
     Constant,
@@ -85,7 +85,7 @@ class ExpressionReader(PatternReader):
         opener = self.at
         self.expect("{")
         found: Expr = yield self.body(opener)
-        if self.at_definition() and self.errors:
+        if self.at_definition():
             raise Fault("", 0)
         self.close(opener, "';' or ")
         return found
@@ -121,6 +121,8 @@ class ExpressionReader(PatternReader):
                         self._expect_end(opener)
                         value = found
             except Fault as fault:
+                if not fault.message:
+                    raise
                 value = self._recover(fault, start, undone)
         self.leave(mark)
         for var, bound, span in reversed(lets):
@@ -361,8 +363,6 @@ class ExpressionReader(PatternReader):
 
     def _quoted_or_unknown(self, at: int) -> Expr:
         token = self.tokens[at]
-        if len(token) == 1:
-            raise self.fault("expected a variable", at)
         found = self.scope.get(self.key(at))
         if isinstance(found, Expr):
             return found
@@ -408,7 +408,7 @@ class ExpressionReader(PatternReader):
         is_operator = token[0] != '"' and (find_op(name) is not None or name in SPELLINGS)
         constructor = None if is_operator else self.constructors.get(name)
         if constructor is not None:
-            return constructor
+            return self._constructor(constructor, at)
         if self.tokens[self.at] != "(" or token[0] == '"':
             raise self._unknown_word(at, name, is_operator)
         if not is_operator and self.constructors:
@@ -417,6 +417,27 @@ class ExpressionReader(PatternReader):
                 self.error(at, f"unknown operator or constructor '{name}'{hint}")
                 return self._postfix(self.unknown(), at)
         return self._op(name, at)
+
+    def _constructor(self, constructor: Constructor, at: int) -> Expr:
+        """A constructor; one without fields is its value, with or without parentheses."""
+        is_called = self.tokens[self.at] == "(" and self.on_line_of_previous()
+        if constructor.inputs or is_called:
+            return constructor
+        return self._typed(lambda: Call(constructor, [], None, self.span(at)), at)
+
+    def _bare_constructor(self, at: int) -> Expr:
+        """`constructor(Nil)`: a constructor without fields that is not called."""
+        opener = self.at
+        self.expect("(")
+        name = self.at
+        if not self.at_name():
+            raise self.fault("expected a constructor")
+        self.at += 1
+        self.close(opener, "")
+        found = self.constructors.get(self.name_of(name))
+        if found is None:
+            raise self._unknown_word(name, self.name_of(name), False)
+        return found
 
     def _unknown_word(self, at: int, name: str, is_operator: bool) -> Fault:
         if is_operator:
@@ -539,6 +560,7 @@ _WORDS: dict[str, Callable[[ExpressionReader, int], Any]] = {
     "fn": ExpressionReader._fn,
     "if": ExpressionReader._if,
     "match": ExpressionReader._match,
+    "constructor": ExpressionReader._bare_constructor,
     "ref": ExpressionReader._ref,
     "ref_read": ExpressionReader._ref_read,
     "ref_write": ExpressionReader._ref_write,

@@ -31,7 +31,7 @@ class PatternReader(ValueReader):
     def binder(self) -> Step[Var]:
         """`%x`, `%x: type`; not brought into scope."""
         at = self.expect_kind("%", "a variable such as '%x'")
-        if self.tokens[at][1] in DIGITS:
+        if self.tokens[at][1:2] in DIGITS:
             raise self.fault("expected a variable's name: a number names a node", at)
         name = self.name_of(at)
         span = self.written_span(at)

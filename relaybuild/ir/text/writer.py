@@ -242,6 +242,8 @@ class FunctionWriter:
             if tree.uses[key] == 1:
                 if placed.root is node or key in values:
                     continue
+                if _is_empty_value(node):
+                    continue
                 if isinstance(node, (Tuple, TupleGetItem)):
                     depth = 1 + max((depths.get(id(child), 0) for child in node.children()), default=0)
                     if depth <= _INLINE_DEPTH:
@@ -293,7 +295,7 @@ class FunctionWriter:
     def _whole(self, node: Expr, indent: int) -> Piece:
         """A node written out."""
         if isinstance(node, Call):
-            text = self._simple_call(node)
+            text = _value_text(node) if _is_empty_value(node) else self._simple_call(node)
             bare: Piece = text if text is not None else self._call(node, indent)
         elif is_atom(node):
             bare = self._atom(node)
@@ -327,7 +329,8 @@ class FunctionWriter:
         if isinstance(node, GlobalVar):
             return global_text(node.name_hint)
         if isinstance(node, Constructor):
-            return constructor_text(node.name)
+            text = constructor_text(node.name)
+            return text if node.inputs else f"constructor({text})"
         if isinstance(node, Constant):
             return f"meta[relay.Constant][{self.slots[id(node)]}]" if node.is_weight else constant_text(node)
         raise InternalError(f"no text for a {type(node).__name__}")
@@ -407,7 +410,7 @@ class FunctionWriter:
 
     def _clause(self, clause: Clause, scope: Scope, indent: int) -> Writing:
         yield from (_pad(indent), self._pattern(clause.pattern), " => ")
-        if is_atom(clause.body):
+        if is_atom(clause.body) or (_is_empty_value(clause.body) and id(clause.body) not in self.numbers):
             yield from (self._ref(clause.body, indent), ",\n")
         else:
             yield from (self._braced(scope, indent), ",\n")
@@ -426,6 +429,16 @@ class FunctionWriter:
         yield constructor_text(pattern.constructor.name)
         if pattern.patterns:
             yield _listed((self._pattern(each) for each in pattern.patterns), "(", ")")
+
+
+def _value_text(node: Call) -> str:
+    assert isinstance(node.op, Constructor)
+    return constructor_text(node.op.name)
+
+
+def _is_empty_value(node: Expr) -> bool:
+    """Whether a node is the value of a constructor without fields, which is written by its name alone."""
+    return isinstance(node, Call) and isinstance(node.op, Constructor) and not (node.op.inputs or node.args)
 
 
 def _call_attrs(node: Call) -> list[str]:
