@@ -1,6 +1,7 @@
 """Rewriting that sees through lets: what a variable stands for. Knows no rule.
 
-A variable stands for its value where that is an operator's call over variables and expressions of constants: these are
+A variable stands for its value where that is a variable, or an operator's call over variables and expressions of
+constants: these are
 in scope wherever the variable is, and computing the call again reads nothing that may have changed.
 """
 
@@ -34,7 +35,9 @@ class Definitions:
     def learn(self, var: Var, value: Expr) -> None:
         """A let binds `var` to `value`; both must outlive this object."""
         self._bound[id(var)] = value
-        if isinstance(value, Constant) or (
+        if isinstance(value, Var):
+            self._values[id(var)] = self.of(value)
+        elif isinstance(value, Constant) or (
             isinstance(value, Call)
             and not isinstance(value.op, Expr)
             and all(isinstance(arg, Var) or self.constants.holds(arg) for arg in value.args)

@@ -1,14 +1,20 @@
 """SimplifyExpr: local rewrites that leave less to compute.
 
-    reshape, transpose, cast, copy, broadcast_to, squeeze, strided_slice, nn.pad that change nothing  ->  their argument
+    reshape, transpose, cast, copy, broadcast_to, squeeze, strided_slice, nn.pad, layout_transform
+    that change nothing              ->  their argument
     reshape(reshape(x))              ->  reshape(x)            transpose(transpose(x))  ->  transpose(x)
+    layout_transform(layout_transform(x))  ->  one of them, or x; one that permutes axes alone  ->  transpose(x)
+    cast(cast(x))                    ->  cast(x)               where the inner one loses nothing
+    cast(cast(clip(x)))              ->  clip(x)               where the limits fit the inner type
     clip(clip(x))                    ->  clip(x)
-    x + 0, x - 0, x * 1, x / 1       ->  x                     where the constant stands inline
+    x + 0, x - 0, x * 1, x / 1       ->  x                     where the constant stands inline, or is full of it
+    x / sqrt(y)                      ->  x * rsqrt(y)
     (x + c) + d, (x * c) * d         ->  x + (c + d), x * (c * d)    where c and d depend on constants alone
-    (x, y).0                         ->  x
+    (x, y).0                         ->  x                     where no effect is lost with y
 
-`x + 0` of a floating-point -0.0 is taken for x. Constants of floating-point sums and products are not gathered where
-the context says `relaybuild.precise`.
+Lets are seen through. Adding +0.0 turns a floating-point -0.0 into +0.0, so that `x + 0.0` is taken for x only where
+the context does not say `relaybuild.precise`; neither are constants of floating-point sums and products gathered there,
+nor divisions by roots rewritten. `x + x` stays a sum: it is as fast as `2 * x`.
 """
 
 from __future__ import annotations
@@ -18,21 +24,35 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, ClassVar, TypeAlias
 
-from relaybuild.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem
+import numpy as np
+
+from relaybuild.ir.expr import Call, Constant, Expr, Function, TupleGetItem
+from relaybuild.ir.layout import is_plain
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.op import call_op
 from relaybuild.ir.types import TensorType
-from relaybuild.passes._exprs import ConstantExprs, is_call, tensor_type
-from relaybuild.passes._rewrite import rewrite_under
+from relaybuild.passes._definitions import Definitions, rewrite_definitions
+from relaybuild.passes._exprs import ConstantExprs, is_call, observes_effects, projected, tensor_type
 from relaybuild.passes.infra import PRECISE, FunctionPass, PassContext, PassInfo
 
 
 @dataclass(frozen=True)
 class _Facts:
-    """What rules may ask: which expressions depend on constants alone, and whether rounding must stay as written."""
+    """What rules may ask: what variables stand for, whether rounding must stay as written, and whether references can
+    play a part in the function."""
 
-    constants: ConstantExprs
+    definitions: Definitions
     precise: bool
+    effects: bool
+
+    @property
+    def constants(self) -> ConstantExprs:
+        """Which expressions depend on constants alone."""
+        return self.definitions.constants
+
+    def inner(self, node: Call) -> Expr:
+        """What the first argument is or stands for."""
+        return self.definitions.of(node.args[0])
 
 
 _Rule: TypeAlias = Callable[[Call, _Facts], Expr]
@@ -46,15 +66,17 @@ class SimplifyExpr(FunctionPass):
     info: ClassVar[PassInfo] = PassInfo("SimplifyExpr", 0)
 
     def transform_function(self, func: Function, mod: IRModule, ctx: PassContext) -> Function:
-        facts = _Facts(ConstantExprs(), bool(ctx.get_config(PRECISE.name)))
-        result = rewrite_under(ctx, func, lambda node: _simplified(node, facts))
-        assert isinstance(result, Function)
-        return result
+        precise, effects = bool(ctx.get_config(PRECISE.name)), observes_effects(func)
+
+        def rule(node: Expr, definitions: Definitions) -> Expr:
+            return _simplified(node, _Facts(definitions, precise, effects))
+
+        return rewrite_definitions(ctx, func, rule)
 
 
 def _simplified(node: Expr, facts: _Facts) -> Expr:
-    if isinstance(node, TupleGetItem) and isinstance(node.tuple_value, Tuple):
-        return node.tuple_value.fields[node.index]
+    if isinstance(node, TupleGetItem):
+        return projected(node, effects=facts.effects)
     while isinstance(node, Call):
         simpler = _apply_rules(node, facts)
         if simpler is node:
@@ -79,16 +101,16 @@ def _unchanged(node: Call, facts: _Facts) -> Expr:
 
 
 def _reshape_of_reshape(node: Call, facts: _Facts) -> Expr:
-    inner, kind = node.args[0], tensor_type(node)
+    inner, kind = facts.inner(node), tensor_type(node)
     if not is_call(inner, "reshape") or kind is None or not kind.is_static:
         return node
     return call_op("reshape", [inner.args[0]], node.span, newshape=kind.static_shape)
 
 
 def _transpose(node: Call, facts: _Facts) -> Expr:
-    axes, inner = _axes(node), node.args[0]
+    axes, inner = _axes(node), facts.inner(node)
     if axes == tuple(range(len(axes))):
-        return inner
+        return node.args[0]
     if not is_call(inner, "transpose"):
         return node
     first = _axes(inner)
@@ -106,7 +128,7 @@ def _whole_slice(node: Call, facts: _Facts) -> Expr:
 
 
 def _clip_of_clip(node: Call, facts: _Facts) -> Expr:
-    inner = node.args[0]
+    inner = facts.inner(node)
     if not is_call(inner, "clip"):
         return node
     low, high = (_clipped(_clipped(limit, inner), node) for limit in (-inf, inf))
@@ -120,19 +142,86 @@ def _clipped(value: float, clip: Call) -> float:
     return value if attrs.a_max is None else min(value, attrs.a_max)
 
 
+def _cast_of_cast(node: Call, facts: _Facts) -> Expr:
+    inner = facts.inner(node)
+    if not is_call(inner, "cast"):
+        return node
+    source = facts.inner(inner)
+    before, between, after = (each.tensor_type.dtype for each in (inner.args[0], inner, node))
+    if _loses_nothing(before, between):
+        return call_op("cast", [inner.args[0]], node.span, dtype=after)
+    if before == after and is_call(source, "clip") and _holds_limits(between, source):
+        return inner.args[0]
+    return node
+
+
+def _loses_nothing(before: str, after: str) -> bool:
+    """Whether every value of one type is a value of the other."""
+    if "bfloat16" in (before, after):
+        return before == after or (before == "bfloat16" and after in ("float32", "float64"))
+    return np.can_cast(before, after, "safe")
+
+
+def _holds_limits(dtype: str, clip: Call) -> bool:
+    """Whether an integer type has all values between a clip's limits."""
+    attrs = _attrs(clip)
+    if "int" not in dtype or "int" not in clip.tensor_type.dtype or attrs.a_min is None or attrs.a_max is None:
+        return False
+    info = np.iinfo(dtype)
+    return bool(info.min <= attrs.a_min and attrs.a_max <= info.max)
+
+
+def _layout_transform(node: Call, facts: _Facts) -> Expr:
+    attrs, inner = _attrs(node), facts.inner(node)
+    if attrs.src_layout == attrs.dst_layout:
+        return node.args[0]
+    if is_plain(attrs.src_layout) and is_plain(attrs.dst_layout):
+        axes = tuple(attrs.src_layout.index(letter) for letter in attrs.dst_layout)
+        return call_op("transpose", [node.args[0]], node.span, axes=axes)
+    if not is_call(inner, "layout_transform") or _attrs(inner).dst_layout != attrs.src_layout:
+        return node
+    first = _attrs(inner).src_layout
+    return call_op("layout_transform", [inner.args[0]], node.span, src_layout=first, dst_layout=attrs.dst_layout)
+
+
+def _division_by_root(node: Call, facts: _Facts) -> Expr:
+    root = facts.definitions.of(node.args[1])
+    if facts.precise or not is_call(root, "sqrt"):
+        return node
+    inverse = call_op("rsqrt", [root.args[0]], root.span)
+    return call_op("multiply", [node.args[0], inverse], node.span)
+
+
 def _neutral(value: int, both_sides: bool) -> _Rule:
     def rule(node: Call, facts: _Facts) -> Expr:
         sides = (node.args, node.args[::-1]) if both_sides else (node.args,)
         for kept, other in sides:
-            if _is_filled_with(other, value) and kept.checked_type == node.checked_type:
+            found = _filling(facts.definitions.of(other), effects=facts.effects)
+            if found is None or found != value or kept.checked_type != node.checked_type:
+                continue
+            if value or not facts.precise or _keeps_zeros(node, found):
                 return kept
         return node
 
     return rule
 
 
-def _is_filled_with(node: Expr, value: int) -> bool:
-    return isinstance(node, Constant) and not node.is_weight and node.data.size == 1 and bool(node.data.item() == value)
+def _keeps_zeros(node: Call, zero: float) -> bool:
+    """Whether adding (or subtracting) this zero leaves a negative zero as it is."""
+    is_negative = bool(np.signbit(zero))
+    return "float" not in node.tensor_type.dtype or is_negative == (node.op_name == "add")
+
+
+def _filling(node: Expr, *, effects: bool) -> float | None:
+    """The one value of a constant that stands inline, or of a tensor that is full of one."""
+    if not effects and isinstance(node, Call) and node.op_name in _FULL_OF:
+        return _FULL_OF[node.op_name]
+    if isinstance(node, Constant) and not node.is_weight and node.data.size == 1:
+        value = node.data.item()
+        return float(value) if isinstance(value, (bool, int, float)) else None
+    if is_call(node, "full"):
+        return float(_attrs(node).fill_value)
+    return None
 
 
 def _gather_constants(node: Call, facts: _Facts) -> Expr:
@@ -143,7 +232,8 @@ def _gather_constants(node: Call, facts: _Facts) -> Expr:
     dtype = node.tensor_type.dtype
     if dtype == "float16" or (facts.precise and dtype.startswith("float")):
         return node
-    inner, outer_constant = _split_constant(node, facts)
+    operand, outer_constant = _split_constant(node, facts)
+    inner = facts.definitions.of(operand)
     if outer_constant is None or not (isinstance(inner, Call) and inner.op is node.op):
         return node
     data, inner_constant = _split_constant(inner, facts)
@@ -177,10 +267,13 @@ def _attrs(node: Call) -> Any:
     return node.attrs if node.attrs is not None or isinstance(node.op, Expr) else node.op.make_attrs({})
 
 
+_FULL_OF = {"zeros_like": 0.0, "ones_like": 1.0}
+
 _RULES: dict[str, tuple[_Rule, ...]] = {
     "reshape": (_unchanged, _reshape_of_reshape),
     "transpose": (_transpose,),
-    "cast": (_unchanged,),
+    "cast": (_unchanged, _cast_of_cast),
+    "layout_transform": (_layout_transform,),
     "copy": (_unchanged,),
     "broadcast_to": (_unchanged,),
     "squeeze": (_unchanged,),
@@ -190,5 +283,5 @@ _RULES: dict[str, tuple[_Rule, ...]] = {
     "add": (_neutral(0, both_sides=True), _gather_constants),
     "subtract": (_neutral(0, both_sides=False),),
     "multiply": (_neutral(1, both_sides=True), _gather_constants),
-    "divide": (_neutral(1, both_sides=False),),
+    "divide": (_neutral(1, both_sides=False), _division_by_root),
 }
