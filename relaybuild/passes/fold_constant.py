@@ -1,7 +1,8 @@
 """FoldConstant: what depends on constants alone is computed now, by the operators' reference semantics.
 
 With `fold_weights=False` only structure is folded (shapes, axes, scalars): arithmetic on weights stays in the program,
-to be evaluated once per set of weights, so that the program does not depend on their values.
+to be evaluated once per set of weights, so that the program does not depend on their values. Functions that have been
+cut out for a kernel or a backend stay as they are.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ import numpy as np
 from relaybuild.ir.expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var
 from relaybuild.ir.interpreter import evaluate_call
 from relaybuild.ir.module import IRModule
+from relaybuild.ir.scopes import is_atom
 from relaybuild.ir.types import TensorType, TupleType, Type
 from relaybuild.ir.visitor import post_order
-from relaybuild.passes._exprs import is_call, tensor_type
+from relaybuild.passes._blocks import is_sealed
+from relaybuild.passes._exprs import is_call, observes_effects, projected, tensor_type
 from relaybuild.passes._rewrite import allowed
 from relaybuild.passes.infra import FunctionPass, PassContext, PassInfo
 
@@ -34,36 +37,41 @@ class FoldConstant(FunctionPass):
     fold_weights: bool = True
 
     def transform_function(self, func: Function, mod: IRModule, ctx: PassContext) -> Function:
+        if is_sealed(func):
+            return func
         order = list(post_order(func))
+        effects = observes_effects(func)
         values = {id(node.var): node.value for node in order if isinstance(node, Let)}
         done: dict[int, Expr] = {}
         for node in order:
             if isinstance(node, Var):
                 # a let's value is visited before the uses of its variable
                 bound = done.get(id(values[id(node)])) if id(node) in values else None
-                done[id(node)] = bound if isinstance(bound, Constant) else node
+                done[id(node)] = bound if bound is not None and _constant_value(bound) is not None else node
+            elif is_sealed(node):
+                done[id(node)] = node
             else:
                 children = [done[id(child)] for child in node.children()]
                 rebuilt = node.with_children(children)
-                done[id(node)] = allowed(ctx, rebuilt, self._folded(rebuilt))
+                done[id(node)] = allowed(ctx, rebuilt, self._folded(rebuilt, effects))
         result = done[id(func)]
         assert isinstance(result, Function)
         return result
 
-    def _folded(self, node: Expr) -> Expr:
+    def _folded(self, node: Expr, effects: bool) -> Expr:
         if isinstance(node, Call):
-            return self._call(node)
-        if isinstance(node, TupleGetItem) and isinstance(node.tuple_value, Tuple):
-            return node.tuple_value.fields[node.index]
+            return self._call(node, effects)
+        if isinstance(node, TupleGetItem):
+            return projected(node, effects=effects)
         if isinstance(node, If) and isinstance(node.cond, Constant):
             return node.true_branch if bool(node.cond.data) else node.false_branch
-        if isinstance(node, Let) and isinstance(node.value, Constant):
+        if isinstance(node, Let) and _constant_value(node.value) is not None:
             return node.body
         return node
 
-    def _call(self, node: Call) -> Expr:
+    def _call(self, node: Call, effects: bool) -> Expr:
         if is_call(node, "shape_of"):
-            return _static_shape(node)
+            return node if effects and not is_atom(node.args[0]) else _static_shape(node)
         values = [_constant_value(arg) for arg in node.args]
         if isinstance(node.op, Expr) or not node.has_type or any(value is None for value in values):
             return node
