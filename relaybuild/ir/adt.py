@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from relaybuild.errors import UserError
-from relaybuild.ir.expr import Expr, Span, Var
+from relaybuild.ir.expr import Expr, Span, Var, typed_alike
 from relaybuild.ir.types import FuncType, GlobalTypeVar, Type, TypeCall, TypeVar
 
 _set = object.__setattr__
@@ -163,7 +163,7 @@ class Match(Expr):
         if all(new is old for new, old in zip(children, self.children())):
             return self
         clauses = [Clause(clause.pattern, body) for clause, body in zip(self.clauses, children[1:])]
-        return Match(children[0], clauses, self.complete, self.span)
+        return typed_alike(self, Match(children[0], clauses, self.complete, self.span))
 
     def binders(self) -> tuple[Var, ...]:
         return tuple(var for clause in self.clauses for var in pattern_vars(clause.pattern))

@@ -97,6 +97,16 @@ class Expr(Operators):
         return self
 
 
+def typed_alike(old: E, new: E) -> E:
+    """The new node, with the type of the old one where it has none and its parts have the types of the old parts.
+
+    So that a pass keeps types that construction does not find: of polymorphic calls, of branches that differ in `?`.
+    """
+    if new._type is None and old._type is not None and _have_types_of(new.children(), old.children()):
+        _set(new, "_type", old._type)
+    return new
+
+
 class Var(Expr):
     """A local variable, bound by a function or a let; two variables of one name are two variables."""
 
@@ -241,7 +251,7 @@ class Call(Expr):
         if all(new is old for new, old in zip(children, self.children())):
             return self
         if isinstance(self.op, Expr):
-            return Call(children[0], children[1:], self.attrs, self.span)
+            return typed_alike(self, Call(children[0], children[1:], self.attrs, self.span))
         if not _have_types_of(children, self.args):
             return Call(self.op, children, self.attrs, self.span)
         # the operator's relation would say the same again
@@ -374,7 +384,7 @@ class If(Expr):
     def with_children(self, children: Sequence[Expr]) -> If:
         if all(new is old for new, old in zip(children, self.children())):
             return self
-        return If(children[0], children[1], children[2], self.span)
+        return typed_alike(self, If(children[0], children[1], children[2], self.span))
 
 
 class RefCreate(Expr):
@@ -433,7 +443,7 @@ class RefWrite(Expr):
     def with_children(self, children: Sequence[Expr]) -> RefWrite:
         if children[0] is self.ref and children[1] is self.value:
             return self
-        return RefWrite(children[0], children[1], self.span)
+        return typed_alike(self, RefWrite(children[0], children[1], self.span))
 
 
 def var(name: str, type_or_shape: Type | Sequence[int] | None = None, dtype: str = "float32", **kwargs: Any) -> Var:
