@@ -194,6 +194,7 @@ def _from_module(module: IRModule, shapes: Mapping[str, Sequence[int]] | None) -
         raise UserError("'shapes' is for models that leave shapes open; a Relay program states its own")
     if "main" not in module:
         raise UserError("the module has no function '@main' to compile")
+    module = infer_types(module)
     main = module["main"]
     params = [name for param in main.params for name in _leaf_names(param.name_hint, param.checked_type)]
     results = _leaf_names("output", main.body.checked_type)

@@ -101,13 +101,16 @@ CASES = [
     Case(
         "(if (less(5, %n)) { %x } else { 0f }, if (less(%n, 5)) { %x } else { 0f })", (np.float32(0.75), np.float32(0))
     ),
+    Case("(if (less(%n, 5)) { %z } else { negative(%z) }, @twice(fn(%u: Tensor[(0, 3), float32]) { exp(%u) }, %z))"),
     Case("{ let %c = less(%n, 5); let %s = if (%c) { exp(%v) } else { log(exp(%v)) }; add(%s, %s) }", V + V),
 ]
 
 
 def source() -> str:
     """A module whose main is the tuple of all cases."""
-    params = "%n: int32, %x: float32, %v: Tensor[(3,), float32], %p: ((int32, float32), bool)"
+    params = (
+        "%n: int32, %x: float32, %v: Tensor[(3,), float32], %p: ((int32, float32), bool), %z: Tensor[(0, 3), float32]"
+    )
     lets = "".join(f"  let %r{number} = {case.text};\n" for number, case in enumerate(CASES))
     return f"{FUNCTIONS}\ndef @main({params}) {{\n{lets}  ({', '.join(f'%r{n}' for n in range(len(CASES)))})\n}}\n"
 
@@ -117,6 +120,7 @@ ARGUMENTS = (
     np.asarray(0.75, "float32"),
     V,
     ((np.asarray(3, "int32"), np.asarray(1.5, "float32")), np.asarray(True)),
+    np.zeros((0, 3), "float32"),
 )
 
 

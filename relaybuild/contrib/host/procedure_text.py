@@ -210,7 +210,7 @@ class _Hazards:
 def _native_bytes(procedure: ProcedureCode) -> int:
     """What a call of a procedure takes of the C stack, at most: its frames for calls, and room for registers."""
     calls = [code for code in procedure.all_code() if isinstance(code, CallCode)]
-    return 256 + sum(128 + 8 * max(1, len(code.reads)) + 8 * max(1, len(code.writes)) for code in calls)
+    return 160 + sum(112 + 8 * max(1, len(code.reads)) + 8 * max(1, len(code.writes)) for code in calls)
 
 
 def _extent(view: View) -> Extent:

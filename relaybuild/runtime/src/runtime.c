@@ -69,10 +69,8 @@ RB_SAME_PLACE(metadata);
 /* An instrumented frame of the C stack is larger than a plain one. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define RB_NATIVE_SCALE 6u
-#elif defined(__OPTIMIZE__)
-#define RB_NATIVE_SCALE 1u
 #else
-#define RB_NATIVE_SCALE 3u
+#define RB_NATIVE_SCALE 1u
 #endif
 
 static _Thread_local char rb_message[1024];
