@@ -222,7 +222,8 @@ def _cycles(conv: PixelConv2D, schedule: PixelSchedule, machine: Machine) -> flo
             strips = -(-((rows - 1) * planes.pitch + columns) // planes.strip)
             in_vectors = (rows + split_rows.reach) * -(-(columns + split_columns.reach) // machine.lanes) * in_planes
             out_vectors = rows * -(-columns // machine.lanes) * out_planes
-            cycles += (tiles * strips * tile + 6.0 * in_vectors + 8.0 * out_vectors) * row_times * column_times
+            unit = tiles * strips * tile + 6.0 * in_vectors + 8.0 * out_vectors + 300.0 * conv.units_of_rows
+            cycles += unit * row_times * column_times
     return cycles
 
 
