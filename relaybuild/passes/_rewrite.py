@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from relaybuild.ir.expr import Call, Expr
 from relaybuild.ir.visitor import rewrite
-from relaybuild.passes.infra import PassContext
+from relaybuild.passes._context import PassContext
 
 
 def rewrite_under(ctx: PassContext, root: Expr, rule: Callable[[Expr], Expr]) -> Expr:

@@ -33,6 +33,7 @@ from relaybuild.passes._context import (
 )
 from relaybuild.passes._decorators import function_pass, module_pass
 from relaybuild.passes._reporter import ErrorReporter
+from relaybuild.passes._rewrite import allowed, rewrite_under
 
 __all__ = [
     "PRECISE",
@@ -49,6 +50,7 @@ __all__ = [
     "RewriteCounter",
     "Sequential",
     "all_passes",
+    "allowed",
     "builtin_passes",
     "function_pass",
     "get_pass",
@@ -60,4 +62,5 @@ __all__ = [
     "register_config_key",
     "register_pass",
     "required_order",
+    "rewrite_under",
 ]
