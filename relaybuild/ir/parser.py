@@ -126,6 +126,7 @@ class ModuleReader(ExpressionReader):
         self.all_tokens = tokens
         self.functions: dict[str, Function] = {}
         self.types: dict[str, TypeData] = {}
+        self._base = IRModule()
         self._defined_at: dict[str, int] = {}
         self._type_ends: dict[int, int] = {}
         """Where each definition of a type begins, and what follows it."""
@@ -148,7 +149,7 @@ class ModuleReader(ExpressionReader):
             self._guarded(lambda: self._header(attrs))
             while self.tokens[self.at]:
                 self._guarded(self._definition)
-            self._check_globals(base)
+            self._check_globals()
         except TooManyErrors:
             pass
         if self.errors:
@@ -167,6 +168,7 @@ class ModuleReader(ExpressionReader):
         return found[0] if found else self.unknown()
 
     def _begin(self, base: IRModule) -> None:
+        self._base = base
         for name, data in base.type_definitions.items():
             self.arities[name] = len(data.type_vars)
             self.constructors.update((each.name, each) for each in data.constructors)
@@ -228,7 +230,7 @@ class ModuleReader(ExpressionReader):
         at = self.expect_kind("@", "a function's name such as '@main'")
         name = self.name_of(at)
         function = run(self.function(span))
-        if self._is_new(f"@{name}", at, name in self.functions):
+        if self._is_new(f"@{name}", at, name in self.functions or name in self._base.functions):
             self.functions[name] = function
 
     def _is_new(self, shown: str, at: int, is_known: bool) -> bool:
@@ -245,8 +247,8 @@ class ModuleReader(ExpressionReader):
         line, column = self.source.position(self.start(at))
         return f"{line}:{column}"
 
-    def _check_globals(self, base: IRModule) -> None:
-        known = {**base.functions, **self.functions}
+    def _check_globals(self) -> None:
+        known = {**self._base.functions, **self.functions}
         for name, at in self.globals_used.items():
             if name not in known and not any(error.is_syntax for error in self.errors):
                 hint = did_you_mean(name, known, "'@{}'") or "; the module has " + (
@@ -294,10 +296,13 @@ class ModuleReader(ExpressionReader):
     def _type_definition(self) -> None:
         is_external = self.tokens[self.at] == "extern"
         at, name, type_params = self._type_head()
+        is_new = self._is_new(
+            name, at, name in self.types or name in self._base.type_definitions or name in self.constructors
+        )
         constructors = [] if is_external else self._constructors(name)
         self.accept(";")
         self.leave(0)
-        if self._is_new(name, at, name in self.types or name in self.constructors):
+        if is_new:
             self.types[name] = TypeData(GlobalTypeVar(name), type_params, constructors, self.span(at))
             self.constructors.update((each.name, each) for each in constructors)
 
@@ -312,7 +317,8 @@ class ModuleReader(ExpressionReader):
             self.at += 1
             name = self.name_of(at)
             inputs = run(self._fields()) if self.tokens[self.at] == "(" else []
-            is_known = name in self.constructors or name in found or name == type_name or name in self.types
+            is_type = name == type_name or name in self.types or name in self._base.type_definitions
+            is_known = is_type or name in self.constructors or name in found
             if self._is_new(name, at, is_known):
                 found[name] = Constructor(name, inputs, GlobalTypeVar(type_name), span=self.span(at))
             if not self.accept(","):

@@ -106,9 +106,9 @@ def element_text(value: Any, dtype: str) -> str:
         return str(bool(value))
     if not is_float(dtype):
         return str(int(value))
-    if np.isnan(value):
-        return "nan"
     text = str(value)
+    if text == "nan":
+        return text
     return text[:-2] if text.endswith(".0") else text
 
 

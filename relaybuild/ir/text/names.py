@@ -10,7 +10,7 @@ from relaybuild.ir.types import DTYPES
 SPELLINGS = {"mul": "multiply", "sub": "subtract", "div": "divide"}
 """Other names of operators, read and never written."""
 KEYWORDS = frozenset(
-    """let fn if else match constructor ref ref_read ref_write meta free_var Tensor True False def type extern""".split()
+    "let fn if else match constructor ref ref_read ref_write meta free_var Tensor True False def type extern".split()
 )
 """Words that begin an expression, or could not."""
 TYPE_WORDS = frozenset((*DTYPES, "Tensor", "fn", "Ref", "_"))
