@@ -44,7 +44,7 @@ FEW_OUTPUTS = 4
 MOST_USED = 0.75
 """Share of a direct form's products that are not with zeros, above which it is taken without comparison."""
 
-MUCH_FASTER = 0.83
+MUCH_FASTER = 0.78
 """Ratio of estimated times above which a form with pixels in the lanes is not worth it: it was measured to gain
 nothing."""
 
