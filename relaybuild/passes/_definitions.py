@@ -1,8 +1,7 @@
 """Rewriting that sees through lets: what a variable stands for. Knows no rule.
 
 A variable stands for its value where that is a variable, or an operator's call over variables and expressions of
-constants: these are
-in scope wherever the variable is, and computing the call again reads nothing that may have changed.
+constants: these are in scope wherever the variable is, and computing the call again reads nothing that may change.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from math import inf
 from typing import Any, ClassVar, TypeAlias
 
@@ -68,10 +69,11 @@ class SimplifyExpr(FunctionPass):
     def transform_function(self, func: Function, mod: IRModule, ctx: PassContext) -> Function:
         precise, effects = bool(ctx.get_config(PRECISE.name)), observes_effects(func)
 
-        def rule(node: Expr, definitions: Definitions) -> Expr:
-            return _simplified(node, _Facts(definitions, precise, effects))
+        @cache
+        def facts(definitions: Definitions) -> _Facts:
+            return _Facts(definitions, precise, effects)
 
-        return rewrite_definitions(ctx, func, rule)
+        return rewrite_definitions(ctx, func, lambda node, definitions: _simplified(node, facts(definitions)))
 
 
 def _simplified(node: Expr, facts: _Facts) -> Expr:

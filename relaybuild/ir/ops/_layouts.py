@@ -73,10 +73,14 @@ def follow_images(call: LayoutCall) -> LayoutChoice | None:
 
 
 def transformed(value: Expr, src: str, dst: str) -> Expr:
-    """A tensor brought from one layout to another."""
+    """A tensor brought from one layout to another; of two changes in a row one is left, or none."""
     if src == dst:
         return value
     op = get_op("layout_transform")
+    if isinstance(value, Call) and value.op is op:
+        before: Any = value.attrs
+        if before.dst_layout == src:
+            return transformed(value.args[0], before.src_layout, dst)
     return Call(op, [value], op.make_attrs({"src_layout": src, "dst_layout": dst}), value.span)
 
 
