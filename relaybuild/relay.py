@@ -230,8 +230,8 @@ class _Namespace:
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
 
-    def __getattr__(self, name: str) -> Callable[..., Call]:
-        return _operator(self._prefix + name)
+    def __getattr__(self, name: str) -> Anything:
+        return _named(self._prefix + name)
 
     def __dir__(self) -> list[str]:
         return [name.removeprefix(self._prefix) for name in all_ops() if name.startswith(self._prefix)]
@@ -327,10 +327,18 @@ def _is_tensor(value: Anything) -> bool:
     return isinstance(value, Expr) and value.has_type and isinstance(value.checked_type, TensorType)
 
 
-def __getattr__(name: str) -> Anything:
-    if not name.startswith("_") and any(known.startswith(f"{name}.") for known in all_ops()):
+def _named(name: str) -> Anything:
+    """An operator, or the operators that begin with the name and a point."""
+    if find_op(name) is None and any(known.startswith(f"{name}.") for known in all_ops()):
         return _Namespace(f"{name}.")
     return _operator(name)
+
+
+def __getattr__(name: str) -> Anything:
+    # asked for by the import system, which must not import all operators
+    if name.startswith("_"):
+        raise AttributeError(f"relay has no '{name}'")
+    return _named(name)
 
 
 transform = _Transform()

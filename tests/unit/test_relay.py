@@ -30,6 +30,10 @@ class TestOperators:
         assert relay.reshape(x, (3, 2)).checked_type == relay.TensorType((3, 2), "float32")
         assert relay.clip(x, 0.0, a_max=6.0).attrs.a_max == 6.0
         assert relay.sum(x, (0, 1), True).checked_type == relay.TensorType((1, 1), "float32")
+        image = relay.var("image", shape=(1, 2, 8, 8))
+        pooled = relay.nn.max_pool2d(image, (3, 3), (2, 2), (1, 1), (1, 1))
+        assert (pooled.attrs.dilation, pooled.attrs.padding) == ((1, 1), (1, 1, 1, 1))
+        assert pooled.checked_type.shape == (1, 2, 4, 4)
         assert relay.transpose(x, axes=(1, 0)).checked_type == relay.TensorType((3, 2), "float32")
 
     def test_arguments_by_place_and_by_name(self) -> None:

@@ -39,10 +39,10 @@ class MaxPool2DAttrs(Attrs):
 
     pool_size: tuple[int, ...]
     strides: tuple[int, ...] = (1, 1)
-    padding: tuple[int, ...] = (0, 0, 0, 0)
     dilation: tuple[int, ...] = (1, 1)
-    ceil_mode: bool = False
+    padding: tuple[int, ...] = (0, 0, 0, 0)
     layout: str = "NCHW"
+    ceil_mode: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pool_size", as_pair(self.pool_size))
