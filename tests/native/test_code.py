@@ -179,6 +179,14 @@ def @make(%n: int32) -> fn(float32) -> float32 {
 }
 """
 
+REFERENCE = "def @main(%x: float32) -> float32 { let %r = ref(%x); ref_read(%r) }"
+DATA = """
+type List[A] { Cons(A, List[A]), Nil }
+def @main(%x: float32) -> float32 {
+  match (Cons(%x, Nil)) { Cons(%head, _) => %head, Nil => %x }
+}
+"""
+
 
 @pytest.mark.parametrize(
     ("text", "message"),
@@ -187,6 +195,8 @@ def @make(%n: int32) -> fn(float32) -> float32 {
         pytest.param(RETURNS, r":2:\d+: a function that is returned to the caller", id="returned"),
         pytest.param(GROWS, r":5:\d+: this recursion calls itself with ever new functions", id="growing"),
         pytest.param(RECURSIVE, r":5:\d+: a recursive function that returns a function", id="recursive"),
+        pytest.param(REFERENCE, r":2:\d+: a reference has no native code", id="reference"),
+        pytest.param(DATA, r":5:\d+: a value of a data type, made by 'Nil'", id="data"),
     ],
 )
 def test_what_has_no_native_code_is_named_with_its_place(text: str, message: str) -> None:

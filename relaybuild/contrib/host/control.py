@@ -16,6 +16,7 @@ from typing import TypeAlias
 from relaybuild.contrib.host.instances import result_type
 from relaybuild.contrib.host.procedure import Branch, ControlProgram, Invoke, Procedure, Region
 from relaybuild.errors import InternalError, UnsupportedError
+from relaybuild.ir.adt import Constructor
 from relaybuild.ir.expr import Call, Constant, Expr, Function, GlobalVar, If, Let, Span, Tuple, TupleGetItem, Var
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.op import Op
@@ -25,6 +26,15 @@ from relaybuild.ir.types import FuncType, TensorType, TupleType, Type
 
 MOST_COPIES = 256
 """Procedures made of one function. More are a recursion that never comes to an end of new types or functions."""
+
+
+_KINDS = {
+    "Match": "a match",
+    "RefCreate": "a reference",
+    "RefRead": "a reference",
+    "RefWrite": "a reference",
+}
+"""What messages call the nodes that have no first-order form."""
 
 
 def to_procedures(main: Function, module: IRModule) -> ControlProgram:
@@ -92,7 +102,7 @@ class _Code:
         self.tree: ScopeTree = scope_tree(function)
         self.by_scope: dict[int, list[Expr]] = {}
         for node in self.tree.order:
-            if not isinstance(node, (Var, Constant, GlobalVar)):
+            if not isinstance(node, (Var, Constant, GlobalVar, Constructor)):
                 self.by_scope.setdefault(id(self.tree.placed[id(node)]), []).append(node)
         self.captures: dict[int, dict[int, Expr]] = {}
         self._find_captures()
@@ -311,7 +321,7 @@ class _Translation:
         if isinstance(node, Let):
             result: _Value = yield self._let(node, env, region)
             return result
-        raise _unsupported(node, f"the host backend cannot compile this {type(node).__name__} yet")
+        raise _unsupported(node, f"{_KINDS.get(type(node).__name__, type(node).__name__)} has no native code")
 
     def _let(self, node: Let, env: _Env, region: Region) -> Step[_Value]:
         """The value of a let that stands inside an expression."""
@@ -327,6 +337,8 @@ class _Translation:
             return node
         if isinstance(node, GlobalVar):
             return self.program.closure_of(self.program.module[node])
+        if isinstance(node, Constructor):
+            raise _unsupported(node, f"the constructor '{node.name}' has no native code")
         found = env.find(node)
         if found is None:
             name = f"'%{node.name_hint}'" if isinstance(node, Var) else f"a {type(node).__name__}"
@@ -395,6 +407,8 @@ class _Translation:
 
     def _call(self, node: Call, env: _Env, region: Region) -> Step[_Value]:
         assert isinstance(node.op, Expr)
+        if isinstance(node.op, Constructor):
+            raise _unsupported(node, f"a value of a data type, made by '{node.op.name}', has no native code")
         callee = self._value(node.op, env)
         if not isinstance(callee, _Closure):
             raise _unsupported(node, "the host backend cannot tell which function is called here")
