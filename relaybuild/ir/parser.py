@@ -225,7 +225,8 @@ class ModuleReader(ExpressionReader):
             self.at = self._type_ends[self.at]
             return
         start = self.at
-        self.expect("def")
+        if not self.accept("def"):
+            raise self.fault("expected a definition: 'def', 'type' or 'extern type'")
         span = self.written_span(start)
         at = self.expect_kind("@", "a function's name such as '@main'")
         name = self.name_of(at)
@@ -269,8 +270,12 @@ class ModuleReader(ExpressionReader):
                 depth -= 1
             elif token == "def" and self.tokens[at + 1][:1] in ("@", "#"):
                 depth = 0
-            elif token == "type" and depth == 0:
-                found.append(at - 1 if at and self.tokens[at - 1] == "extern" else at)
+            elif token == "type":
+                self.at = at - 1 if at and self.tokens[at - 1] == "extern" else at
+                # a bracket left open before does not hide it
+                if depth == 0 or self.at_definition():
+                    found.append(self.at)
+                    depth = 0
         return found
 
     def _declare_type(self) -> None:

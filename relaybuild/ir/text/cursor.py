@@ -106,6 +106,8 @@ class Cursor:
     def name_of(self, at: int) -> str:
         """The name a token writes; raises Fault for a bad escape."""
         token = self.tokens[at]
+        if stray_message(token) is not None:
+            raise self.fault("expected a name", at)
         bare = token[1:] if token[0] in "%@" else token
         try:
             return unquote(bare)

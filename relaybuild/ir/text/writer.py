@@ -410,7 +410,7 @@ class FunctionWriter:
 
     def _clause(self, clause: Clause, scope: Scope, indent: int) -> Writing:
         yield from (_pad(indent), self._pattern(clause.pattern), " => ")
-        if is_atom(clause.body) or (_is_empty_value(clause.body) and id(clause.body) not in self.numbers):
+        if id(clause.body) in self.numbers or is_atom(clause.body) or _is_empty_value(clause.body):
             yield from (self._ref(clause.body, indent), ",\n")
         else:
             yield from (self._braced(scope, indent), ",\n")

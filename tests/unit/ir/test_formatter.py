@@ -53,7 +53,8 @@ class TestLines:
 
     def test_definitions(self) -> None:
         assert laid_out('#[version="0.0.5"] #[attrs(a=1)] type L[A]{C(A,L[A]),N} extern type T; def @f(){()}') == (
-            '#[version = "0.0.5"]\n#[attrs(a=1)]\ntype L[A] {\n  C(A, L[A]),\n  N,\n}\nextern type T\ndef @f() {\n  ()\n}\n'
+            '#[version = "0.0.5"]\n#[attrs(a=1)]\ntype L[A] {\n  C(A, L[A]),\n  N,\n}\nextern type T\n'
+            "def @f() {\n  ()\n}\n"
         )
 
     def test_one_empty_line_is_kept(self) -> None:
