@@ -13,8 +13,7 @@ from relaybuild.errors import UserError
 from relaybuild.ir.expr import Call, Expr, Function
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.op import Op
-from relaybuild.ir.visitor import rewrite
-from relaybuild.passes.infra import FunctionPass, PassContext, PassInfo
+from relaybuild.passes.infra import FunctionPass, PassContext, PassInfo, rewrite_under
 from relaybuild.passes.op_rewrites import rewrite_call
 
 
@@ -25,7 +24,7 @@ class Legalize(FunctionPass):
     info: ClassVar[PassInfo] = PassInfo("Legalize", 1, ("InferType",))
 
     def transform_function(self, func: Function, mod: IRModule, ctx: PassContext) -> Function:
-        result = rewrite(func, _legal)
+        result = rewrite_under(ctx, func, _legal)
         assert isinstance(result, Function)
         return result
 
