@@ -258,8 +258,12 @@ _KEEPING = ("multiply", "divide", "add", "maximum", "sqrt", "reshape", "transpos
 _KEEPING_LAYOUT = ("concatenate", "broadcast_to", "strided_slice", "layout_transform", "copy", "repeat", "tile")
 
 
+_LEAST_DIVISOR = 1e-6
+
+
 class Signs:
-    """Which expressions over constants are positive throughout; weights are looked at only where that is allowed."""
+    """Which expressions over constants are positive throughout, or zero by underflow alone; weights are looked at only
+    where that is allowed."""
 
     def __init__(self, *, read_weights: bool) -> None:
         self._read_weights = read_weights
@@ -277,6 +281,14 @@ class Signs:
             if id(node) not in self._known:
                 self._known[id(node)] = (node, self._decide(node))
         return self._known[id(root)][1]
+
+    def can_divide(self, node: Expr) -> bool:
+        """Whether dividing by an expression is safe: it holds numbers that can be looked at, none of them near zero."""
+        while isinstance(node, Call) and node.op_name in ("reshape", "transpose", "expand_dims", "squeeze"):
+            node = node.args[0]
+        if not isinstance(node, Constant) or (node.is_weight and not self._read_weights):
+            return False
+        return bool((np.abs(np.asarray(node.data, "float64")) >= _LEAST_DIVISOR).all())
 
     def _decide(self, node: Expr) -> bool:
         if isinstance(node, Constant):

@@ -260,7 +260,7 @@ class _Forward:
             plan.met[id(user)] = scale
             return []
         if user.op_name in (*_SUMS, "nn.bias_add"):
-            divides = positive and user.tensor_type.dtype.startswith("float")
+            divides = user.tensor_type.dtype.startswith("float") and self._signs.can_divide(scale.values)
             after = scale if divides and self._adds_constant(user, scale) else None
         else:
             after = passes(user, scale, backward=False, positive=positive)

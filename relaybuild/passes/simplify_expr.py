@@ -161,7 +161,8 @@ def _loses_nothing(before: str, after: str) -> bool:
     """Whether every value of one type is a value of the other."""
     if "bfloat16" in (before, after):
         return before == after or (before == "bfloat16" and after in ("float32", "float64"))
-    return np.can_cast(before, after, "safe")
+    # numpy takes float64 for large enough to hold every integer of 64 bits
+    return np.can_cast(before, after, "safe") and not (before in ("int64", "uint64") and after == "float64")
 
 
 def _holds_limits(dtype: str, clip: Call) -> bool:

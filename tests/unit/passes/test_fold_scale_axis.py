@@ -197,6 +197,19 @@ def test_no_weight_is_looked_at_where_that_is_not_allowed() -> None:
     assert structural_digest(one) == structural_digest(two)
 
 
+def test_nothing_is_divided_by_what_may_be_zero() -> None:
+    """A bias in front of a product is divided by constants that are not near zero, of either sign."""
+    x = var("x", X)
+    for scale, left in (
+        (weight(4, 1, 1, negative=True), 0),
+        (relay.exp(weight(4, 1, 1)), 1),
+        (const(np.zeros((4, 1, 1), "float32")), 1),
+    ):
+        shifted = relay.add(relay.multiply(x, scale), weight(4, 1, 1))
+        mod = module(relay.nn.conv2d(shifted, weight(4, 4, 1, 1)), x)
+        assert folded(ForwardFoldScaleAxis(), mod) == left
+
+
 def test_integers_are_not_divided() -> None:
     """A bias of integers cannot be divided by the scale."""
     x = var("x", (2, 4), "int32")

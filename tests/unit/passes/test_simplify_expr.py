@@ -54,3 +54,16 @@ def test_reshapes_of_unknown_extents_are_not_merged() -> None:
     """
     mod, after = simplified(text)
     assert after is mod
+
+
+@pytest.mark.parametrize(
+    ("before", "between", "merged"),
+    [("int8", "float32", True), ("int32", "float32", False), ("int64", "float64", False), ("float16", "float32", True)],
+)
+def test_casts_are_merged_only_where_nothing_is_lost(before: str, between: str, merged: bool) -> None:
+    """SX05: the type in between has every value of the first."""
+    text = f"""
+    def @main(%x: Tensor[(3,), {before}]) {{ cast(cast(%x, dtype="{between}"), dtype="int64") }}
+    """
+    mod, after = simplified(text)
+    assert (after is not mod) is merged
