@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import resource
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -92,6 +94,35 @@ def test_a_thread_with_a_small_stack_nests_less_deeply(deep: Path) -> None:
         threading.stack_size(before)
     assert found[0] == 1000
     assert "too deeply" in str(found[1])
+
+
+STARVED = """
+import resource, sys
+import numpy as np
+from relaybuild.errors import UserError
+from relaybuild.runtime import load_module
+model = load_module(sys.argv[1], threads=int(sys.argv[2]))
+wide = np.arange(300, dtype="float32")
+count = lambda depth: int(model.run_list([np.asarray(depth, "int32"), wide])[0])
+assert count(100) == 100
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (24 << 20), resource.RLIM_INFINITY))
+try:
+    count(15000)
+except UserError as error:
+    print(error)
+assert count(100) == 100
+resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+assert count(15000) == 15000
+"""
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_calls_without_memory_are_an_error_on_every_thread(deep: Path, threads: int) -> None:
+    command = [sys.executable, "-c", STARVED, str(deep), str(threads)]
+    found = subprocess.run(command, capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+    assert "out of memory: the functions of model 'model'" in found.stdout
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -20,6 +20,9 @@ from relaybuild.lower.emit import c_type
 SHARED_COPY_BYTES = 8192
 """From so many bytes on, the threads share a copy."""
 
+MOST_INDENT = 40
+"""Steps beyond which deeper conditionals are not indented further, so that the text stays linear in them."""
+
 Extent: TypeAlias = tuple[str, int, int, int]
 """(kind of memory, number, first byte, past the last)."""
 
@@ -238,4 +241,4 @@ def _pointer(view: View, *, const: bool) -> str:
 
 
 def _indent(depth: int) -> str:
-    return "    " * depth
+    return "    " * min(depth, MOST_INDENT)
