@@ -3,8 +3,8 @@
     module := header* def* metadata?
     header := "#[" "version" "=" "0.0.5" "]" | "#[" "attrs" "(" key "=" attr,* ")" "]"
     def    := "def" span? @g typarams? "(" (%x (":" type)?),* (key "=" attr),* ")" ("->" type)? block
-            | "type" Name typarams? "{" (Constructor ("(" type,* ")")?),* "}"
-            | "extern" "type" Name typarams?
+            | "type" span? Name typarams? "{" (Constructor ("(" type,* ")")? span?),* "}"
+            | "extern" "type" span? Name typarams?
     span   := "#[" "span" "(" string ("," string)? ("," INT "," INT)? ")" "]"
 
 Expressions, types and attributes are described where they are read, in `relaybuild.ir.text`. A graph binding
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from relaybuild.diagnostics import Diagnostic, Source, did_you_mean
 from relaybuild.errors import TypeCheckError, UserError
 from relaybuild.ir.adt import Constructor, TypeData
-from relaybuild.ir.expr import Expr, Function
+from relaybuild.ir.expr import Expr, Function, Span
 from relaybuild.ir.infer import complete_types
 from relaybuild.ir.lexer import METADATA, Tokens, tokenize, unquote
 from relaybuild.ir.module import IRModule
@@ -281,26 +281,28 @@ class ModuleReader(ExpressionReader):
     def _declare_type(self) -> None:
         """Note a type's name and how many parameters it takes; faults are reported when the definition is read."""
         try:
-            _, name, type_params = self._type_head()
+            _, name, type_params, _ = self._type_head()
             self.arities.setdefault(name, len(type_params))
         except Fault:
             pass
         self.errors = [error for error in self.errors if error.is_syntax]
         self.leave(0)
 
-    def _type_head(self) -> tuple[int, str, list[TypeVar]]:
-        """Where its name stands, the name, the parameters, which are brought into scope."""
+    def _type_head(self) -> tuple[int, str, list[TypeVar], Span]:
+        """Where its name stands, the name, the parameters, which are brought into scope, and the span."""
+        start = self.at
         self.accept("extern")
         self.expect("type")
+        span = self.written_span(start)
         at = self.at
         if not self.at_name():
             raise self.fault("expected a type's name")
         self.at += 1
-        return at, self.name_of(at), self.type_params()
+        return at, self.name_of(at), self.type_params(), span
 
     def _type_definition(self) -> None:
         is_external = self.tokens[self.at] == "extern"
-        at, name, type_params = self._type_head()
+        at, name, type_params, span = self._type_head()
         is_new = self._is_new(
             name, at, name in self.types or name in self._base.type_definitions or name in self.constructors
         )
@@ -308,7 +310,7 @@ class ModuleReader(ExpressionReader):
         self.accept(";")
         self.leave(0)
         if is_new:
-            self.types[name] = TypeData(GlobalTypeVar(name), type_params, constructors, self.span(at))
+            self.types[name] = TypeData(GlobalTypeVar(name), type_params, constructors, span)
             self.constructors.update((each.name, each) for each in constructors)
 
     def _constructors(self, type_name: str) -> list[Constructor]:
@@ -322,10 +324,11 @@ class ModuleReader(ExpressionReader):
             self.at += 1
             name = self.name_of(at)
             inputs = run(self._fields()) if self.tokens[self.at] == "(" else []
+            span = self.written_span(at)
             is_type = name == type_name or name in self.types or name in self._base.type_definitions
             is_known = is_type or name in self.constructors or name in found
             if self._is_new(name, at, is_known):
-                found[name] = Constructor(name, inputs, GlobalTypeVar(type_name), span=self.span(at))
+                found[name] = Constructor(name, inputs, GlobalTypeVar(type_name), span=span)
             if not self.accept(","):
                 break
         self.close(opener)

@@ -20,6 +20,8 @@ from relaybuild.ir.text.writer import (
     PrintOptions,
     constant_text,
     constructor_text,
+    span_before,
+    span_behind,
     type_params_text,
     type_text,
 )
@@ -79,25 +81,26 @@ def _table(slots: Sequence[Constant]) -> dict[int, int]:
 def _definitions(mod: IRModule, slots: Sequence[Constant], options: PrintOptions) -> str:
     table = _table(slots)
     attrs = [f"#[attrs({', '.join(attr_items(mod.attrs))})]\n"] if mod.attrs else []
-    types = [_type_definition(data) for data in mod.type_definitions.values()]
+    types = [_type_definition(data, options) for data in mod.type_definitions.values()]
     functions = [_function(name, each, table, options) for name, each in mod.functions.items()]
     return "".join([*attrs, *types, *functions])
 
 
-def _type_definition(data: TypeData) -> str:
-    head = f"type {type_name_text(data.name)}{type_params_text(data.type_vars)}"
+def _type_definition(data: TypeData, options: PrintOptions) -> str:
+    head = f"type {span_before(data.span, options)}{type_name_text(data.name)}{type_params_text(data.type_vars)}"
     if not data.constructors:
         return f"extern {head}\n"
-    lines = "".join(f"  {_constructor(each)},\n" for each in data.constructors)
+    lines = "".join(f"  {_constructor(each, options)},\n" for each in data.constructors)
     return f"{head} {{\n{lines}}}\n"
 
 
-def _constructor(constructor: Constructor) -> str:
+def _constructor(constructor: Constructor, options: PrintOptions) -> str:
     inputs = ", ".join(map(type_text, constructor.inputs))
-    return f"{constructor_text(constructor.name)}{f'({inputs})' if inputs else ''}"
+    fields = f"({inputs})" if inputs else ""
+    return f"{constructor_text(constructor.name)}{fields}{span_behind(constructor.span, options)}"
 
 
 def _function(name: str, function: Function, table: Mapping[int, int], options: PrintOptions) -> str:
     writer = FunctionWriter(table, options)
-    head = f"def {writer.span_before(function)}{global_text(name)}{writer.signature(function)}"
+    head = f"def {span_before(function.span, options)}{global_text(name)}{writer.signature(function)}"
     return f"{head} {{\n{writer.body(function.body, 1)}}}\n"

@@ -164,6 +164,16 @@ def span_text(span: Span) -> str:
     return f"#[span({', '.join(parts)})]"
 
 
+def span_behind(span: Span | None, options: PrintOptions) -> str:
+    """A span behind what it belongs to, if spans are shown."""
+    return f" {span_text(span)}" if options.show_spans and span is not None else ""
+
+
+def span_before(span: Span | None, options: PrintOptions) -> str:
+    """A span behind the word that begins what it belongs to, if spans are shown."""
+    return f"{span_text(span)} " if options.show_spans and span is not None else ""
+
+
 def comment_text(text: str) -> str:
     """A comment on one line, whatever the text."""
     return f"/* {' '.join(text.split()).replace('*/', '* /').replace('/*', '/ *')} */"
@@ -199,12 +209,8 @@ class FunctionWriter:
 
     def binder(self, var: Var) -> str:
         """`%x: T`, or `%x` where it is not annotated."""
-        name = f"{self._name(var)}{self._span_behind(var)}"
+        name = f"{self._name(var)}{span_behind(var.span, self.options)}"
         return name if var.type_annotation is None else f"{name}: {type_text(var.type_annotation)}"
-
-    def span_before(self, node: Expr) -> str:
-        """The span of what a word begins, behind the word."""
-        return f"{span_text(node.span)} " if self.options.show_spans and node.span is not None else ""
 
     # Names
 
@@ -276,7 +282,7 @@ class FunctionWriter:
                 return
 
     def _let(self, node: Let, pad: str, indent: int) -> Writing:
-        yield f"{pad}let {self.span_before(node)}{self.binder(node.var)} = "
+        yield f"{pad}let {span_before(node.span, self.options)}{self.binder(node.var)} = "
         if id(node.value) in self.named_at_let and id(node.value) not in self.numbers:
             yield from (f"({self._number(node.value)} = ", self._whole(node.value, indent), ");\n")
         else:
@@ -306,15 +312,12 @@ class FunctionWriter:
     def _with_comments(self, node: Expr, bare: Piece) -> Writing:
         yield bare
         if not isinstance(node, (If, Let, Function, Match, Var, Constructor)):
-            yield self._span_behind(node)
+            yield span_behind(node.span, self.options)
         if self.options.show_types and isinstance(node, Call) and node.has_type:
             yield f" /* ty={type_text(node.checked_type)} */"
         if self.options.annotate is not None and not isinstance(node, (Var, GlobalVar)):
             note = self.options.annotate(node)
             yield f" {comment_text(note)}" if note else ""
-
-    def _span_behind(self, node: Expr) -> str:
-        return f" {span_text(node.span)}" if self.options.show_spans and node.span is not None else ""
 
     def _atom(self, node: Expr) -> str:
         """A variable, a global, a constructor or a constant."""
@@ -381,15 +384,18 @@ class FunctionWriter:
     def _scoped(self, node: Expr, indent: int) -> Writing:
         inner = self.tree.inner.get(id(node), ())
         if isinstance(node, Function):
-            yield from (f"fn {self.span_before(node)}{self.signature(node)} ", self._braced(inner[0], indent))
+            yield from (
+                f"fn {span_before(node.span, self.options)}{self.signature(node)} ",
+                self._braced(inner[0], indent),
+            )
         elif isinstance(node, If):
-            yield from (f"if {self.span_before(node)}(", self._ref(node.cond, indent), ") ")
+            yield from (f"if {span_before(node.span, self.options)}(", self._ref(node.cond, indent), ") ")
             yield from (self._braced(inner[0], indent), " else ", self._braced(inner[1], indent))
         elif isinstance(node, Let):
             yield self._let_block(node, inner[0], indent)
         elif isinstance(node, Match):
             word = "match" if node.complete else "match?"
-            yield from (f"{word} {self.span_before(node)}(", self._ref(node.data, indent), ") {\n")
+            yield from (f"{word} {span_before(node.span, self.options)}(", self._ref(node.data, indent), ") {\n")
             for clause, scope in zip(node.clauses, inner):
                 yield self._clause(clause, scope, indent + 1)
             yield f"{_pad(indent)}}}"

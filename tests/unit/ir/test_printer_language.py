@@ -138,7 +138,7 @@ def test_places_survive_a_text_that_writes_them() -> None:
     assert structural_equal(back, mod)
     assert print_module(back) == LANGUAGE
     assert spans(back) == spans(mod)
-    assert 'def #[span("original.relay", 12, 1)] @length[A](%xs #[span("original.relay", 12, 16)]: List[A])' in shown
+    assert 'def #[span("original.relay", 13, 1)] @length[A](%xs #[span("original.relay", 13, 16)]: List[A])' in shown
 
 
 def test_places_of_models_survive_too() -> None:
