@@ -20,8 +20,11 @@ from relaybuild.ir.visitor import post_order, substitute
 from relaybuild.passes.infra import Pass, PassContext, builtin_passes, get_pass
 from relaybuild.passes.pipelines import default_pipeline
 
+OTHER_RESULTS = ("PrintIR", "ToMixedPrecision", "FirstOrderGradient")
+"""Passes that print, round, or compute something else."""
+
 PASSES = [
-    *(get_pass(name) for name in builtin_passes() if name not in ("PrintIR", "ToMixedPrecision")),
+    *(get_pass(name) for name in builtin_passes() if name not in OTHER_RESULTS),
     get_pass("FoldConstant", fold_weights=False),
     default_pipeline(),
 ]
