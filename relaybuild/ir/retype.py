@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import Enum
+from typing import TypeAlias
 
 from relaybuild.ir.adt import Constructor, Match
 from relaybuild.ir.expr import Call, Expr, Function, GlobalVar, If, Let, Tuple, TupleGetItem, Var
-from relaybuild.ir.types import Type, is_complete
+from relaybuild.ir.types import Type
 from relaybuild.ir.visitor import post_order
+
+Final: TypeAlias = Callable[[Expr], "Type | None"]
+"""What a node's type was found to be; None where it is not known in full."""
 
 
 class Fill(Enum):
@@ -24,7 +28,7 @@ class Fill(Enum):
 _SEVERITY = (Fill.COMPLETE, Fill.OPEN, Fill.STALE)
 
 
-def fill_types(order: Iterable[Expr], final: Callable[[Expr], Type]) -> Fill:
+def fill_types(order: Iterable[Expr], final: Final) -> Fill:
     """Write the types into the slots of nodes and their binders, wherever the type is complete and the slot empty."""
     result = Fill.COMPLETE
     for node in order:
@@ -36,15 +40,15 @@ def fill_types(order: Iterable[Expr], final: Callable[[Expr], Type]) -> Fill:
     return result
 
 
-def _fill(node: Expr, found: Type) -> Fill:
-    if not is_complete(found):
+def _fill(node: Expr, found: Type | None) -> Fill:
+    if found is None:
         return Fill.OPEN
     if node._type is None:
         node.set_checked_type(found)
     return Fill.COMPLETE if node._type == found else Fill.STALE
 
 
-def rebuild(root: Expr, final: Callable[[Expr], Type], memo: dict[int, Expr]) -> Expr:
+def rebuild(root: Expr, final: Final, memo: dict[int, Expr]) -> Expr:
     """The expression with every node of the type found; nodes that have it already stay.
 
     `memo`, by id of the old node, makes several roots agree; the caller keeps the old nodes alive meanwhile.
@@ -55,7 +59,7 @@ def rebuild(root: Expr, final: Callable[[Expr], Type], memo: dict[int, Expr]) ->
     return memo[id(root)]
 
 
-def _renewed(node: Expr, final: Callable[[Expr], Type], memo: dict[int, Expr]) -> Expr:
+def _renewed(node: Expr, final: Final, memo: dict[int, Expr]) -> Expr:
     binders = []
     for var in node.binders():
         new = memo.setdefault(id(var), _blank_copy(var) if _differs(var, final(var)) else var)
@@ -70,12 +74,12 @@ def _renewed(node: Expr, final: Callable[[Expr], Type], memo: dict[int, Expr]) -
     return copy
 
 
-def _differs(node: Expr, found: Type) -> bool:
-    return node._type is not None and is_complete(found) and node._type != found
+def _differs(node: Expr, found: Type | None) -> bool:
+    return node._type is not None and found is not None and node._type != found
 
 
-def _write(node: Expr, found: Type) -> None:
-    if node._type is None and is_complete(found):
+def _write(node: Expr, found: Type | None) -> None:
+    if node._type is None and found is not None:
         node.set_checked_type(found)
 
 

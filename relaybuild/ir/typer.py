@@ -77,6 +77,8 @@ class Typer:
         self._origins: dict[IncompleteType, tuple[int, Expr, str]] = {}
         self._fallbacks: list[Var] = []
         self._globals: list[GlobalVar] = []
+        self._polymorphic: list[Call] = []
+        self._arguments: list[IncompleteType] = []
         self._matches: list[Match] = []
         self._waiting_for_extents: list[Call | TupleGetItem] = []
         self._fixed: Collection[str] = ()
@@ -166,25 +168,32 @@ class Typer:
         return order, list(mentions)
 
     def solve(self) -> None:
-        """Fill what the walks left open, from what nodes were known to be before, then with `?` for extents."""
+        """Fill what the walks left open.
+
+        First from what nodes were known to be before; then with `?` for extents, and with `()` for type arguments on
+        which nothing depends, as that of an empty list that nobody looks into.
+        """
         self._drain()
-        for var in self._fallbacks:
-            kind = self.types[id(var)]
-            if var._type is not None and isinstance(self.holes.head(kind), IncompleteType):
-                self.holes.unify(kind, var._type)
+        for node in (*self._fallbacks, *self._polymorphic):
+            kind = self.types[id(node)]
+            if node._type is not None and any(True for _ in self.holes.unsolved(kind)):
+                self.holes.unify(kind, node._type)
                 self._drain()
         self.holes.settle_extents()
         for waiting in list(self._waiting_for_extents):
             self._retry(waiting)
         self._drain()
+        for hole in self._arguments:
+            self.holes.settle(hole, _UNIT)
         for match in self._matches:
             self._check_coverage(match)
-        for node in self._globals:
-            self.types[id(node)] = self.signatures[node.name_hint]
+        for name in self._globals:
+            self.types[id(name)] = self.signatures[name.name_hint]
 
-    def final(self, node: Expr) -> Type:
-        """The type of a node after `solve`."""
-        return self.holes.resolve(self.types[id(node)])
+    def final(self, node: Expr) -> Type | None:
+        """The type of a node after `solve`; None where something in it is not known."""
+        found = self.holes.resolve(self.types[id(node)])
+        return None if self.holes.is_open(found) else found
 
     def report_unsolved(self, roots: Sequence[Sequence[Expr]]) -> None:
         """An error for every parameter, or else every result, of whose type nothing is said."""
@@ -201,14 +210,10 @@ class Typer:
                 self._error(order[-1], "nothing says the types in it: annotate its parameters and variables")
 
     def _unsolved(self, order: Sequence[Expr]) -> list[IncompleteType]:
-        found: dict[IncompleteType, None] = {}
-        for node in order if self.holes.any_left else ():
-            for part in (*node.binders(), node):
-                kind = self.types[id(part)]
-                if self.holes.is_open(kind):
-                    found.update(dict.fromkeys(self.holes.unsolved(kind)))
-        found.pop(POISON, None)
-        return list(found)
+        if not self.holes.any_left:
+            return []
+        kinds = (self.types[id(part)] for node in order for part in (*node.binders(), node))
+        return [hole for hole in dict.fromkeys(self.holes.unsolved(*kinds)) if hole is not POISON]
 
     # the walk
 
@@ -355,19 +360,22 @@ class Typer:
         resolved = self.holes.resolve(kind)
         assert isinstance(resolved, FuncType)
         instance = self.holes.instantiate(resolved, fixed)
-        self._explain_instance(node, callee, resolved, instance)
+        if resolved.type_params:
+            self._note_arguments(node, callee, instance)
         for position, (wanted, found) in enumerate(zip(instance.arg_types, args)):
             if not self.holes.unify(wanted, found):
                 message = f"argument {position} has type {self._shown(found)}, expected {self._shown(wanted)}"
                 return self._error(node, f"{message}, in a call of {_named(callee)}", instance, *args)
         return self.holes.resolve(instance.ret_type)
 
-    def _explain_instance(self, node: Call, callee: Expr, kind: FuncType, instance: FuncType) -> None:
-        if not kind.type_params or not isinstance(instance.ret_type, (TypeCall, IncompleteType)):
-            return
-        name = f"nothing says the type argument of {_named(callee)}: annotate the variable that holds its result"
+    def _note_arguments(self, node: Call, callee: Expr, instance: FuncType) -> None:
+        """Remember the type arguments of a polymorphic call, which its arguments or its result's use must say."""
+        self._polymorphic.append(node)
+        message = f"nothing says the type argument of {_named(callee)}: annotate the variable that holds its result"
         for hole in self.holes.unsolved(instance):
-            self._origins.setdefault(hole, (_RESULT, node, name))
+            if hole not in self._origins:
+                self._origins[hole] = (_RESULT, node, message)
+                self._arguments.append(hole)
 
     def _tuple(self, node: Tuple) -> Type:
         types = [self.types[id(field)] for field in node.fields]

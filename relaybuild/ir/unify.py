@@ -8,7 +8,7 @@ all of them, are never looked into.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Any
 
@@ -55,6 +55,7 @@ class Holes:
         self._rank: dict[IncompleteType, int] = {}
         self._dims: dict[str, Extent | None] = {}
         self._open: dict[int, Type] = {}
+        self._closed: dict[int, Type] = {}
         self._left = 0
 
     def fresh(self, rank: int = 0) -> IncompleteType:
@@ -106,33 +107,53 @@ class Holes:
 
     def resolve(self, kind: Type) -> Type:
         """The type with every filled hole replaced; the same object where there is none."""
-        if isinstance(kind, IncompleteType):
-            found = self.head(kind)
-            if isinstance(found, IncompleteType) or not self.is_open(found):
-                return found
-            result = self._bound[kind] = self.resolve(found)
-            return result
-        if id(kind) not in self._open:
-            return kind
+        if not isinstance(kind, IncompleteType):
+            return self._resolve_open(kind) if id(kind) in self._open else kind
+        found = self.head(kind)
+        if id(found) in self._open:
+            found = self._bound[kind] = self._resolve_open(found)
+        return found
+
+    def _resolve_open(self, kind: Type) -> Type:
+        done: dict[int, Type] = {}
+        stack = [(kind, False)]
+        while stack:
+            part, expanded = stack.pop()
+            top = self.head(part)
+            known = self._closed.get(id(top), None if id(top) in self._open else top)
+            if known is not None:
+                done[id(part)] = known
+            elif expanded or isinstance(top, TensorType):
+                done[id(part)] = self._rebuilt(top, done)
+            else:
+                stack.append((part, True))
+                stack.extend((child, False) for child in type_children(top) if id(child) not in done)
+        return done[id(kind)]
+
+    def _rebuilt(self, kind: Type, parts: Mapping[int, Type]) -> Type:
+        """An open type over its resolved parts."""
         if isinstance(kind, TensorType):
             shape = tuple(self._extent(extent) for extent in kind.shape)
-            return kind if shape == kind.shape else self.compose(TensorType(shape, kind.dtype))
-        old = type_children(kind)
-        new = [self.resolve(child) for child in old]
-        if all(a is b for a, b in zip(old, new)):
-            return kind
-        return self.compose(type_with_children(kind, new))
+            result: Type = kind if shape == kind.shape else self.compose(TensorType(shape, kind.dtype))
+        else:
+            old = type_children(kind)
+            new = [parts[id(child)] for child in old]
+            same = all(a is b for a, b in zip(old, new))
+            result = kind if same else self.compose(type_with_children(kind, new))
+        if not self.is_open(result):
+            self._closed[id(kind)] = result
+        return result
 
-    def unsolved(self, kind: Type) -> Iterable[IncompleteType]:
-        """The holes left in a type, from left to right."""
-        if not self.is_open(kind):
-            return
-        stack = [kind]
+    def unsolved(self, *kinds: Type) -> Iterator[IncompleteType]:
+        """The holes left in types, from left to right; what types share is looked into once."""
+        seen: set[int] = set()
+        stack = list(reversed(kinds))
         while stack:
             top = self.head(stack.pop())
             if isinstance(top, IncompleteType):
                 yield top
-            elif self.is_open(top):
+            elif id(top) in self._open and id(top) not in self._closed and id(top) not in seen:
+                seen.add(id(top))
                 stack.extend(reversed(type_children(top)))
 
     def wait(self, hole: IncompleteType, item: Any) -> None:
@@ -152,6 +173,13 @@ class Holes:
         for name, found in self._dims.items():
             if found is None:
                 self._dims[name] = ANY
+
+    def settle(self, hole: IncompleteType, kind: Type) -> None:
+        """Fill a hole of no rank for which nothing waits, if it has not been filled."""
+        found = self.head(hole)
+        is_free = isinstance(found, IncompleteType) and found not in self._waiting and found not in self._rank
+        if is_free and found is not POISON:
+            self.unify(found, kind)
 
     def poison(self, *kinds: Type) -> None:
         """Fill the holes left in types with what agrees with everything."""

@@ -3,6 +3,7 @@
 import pytest
 
 from relaybuild.errors import TypeCheckError, UserError
+from relaybuild.ir.adt import Match
 from relaybuild.ir.expr import Call, Expr, Function, GlobalVar, If, Let, Tuple, Var, const, var
 from relaybuild.ir.infer import infer_expr, infer_types
 from relaybuild.ir.module import IRModule
@@ -325,9 +326,23 @@ def test_everything_left_open_is_named() -> None:
     ]
 
 
-def test_a_type_argument_left_open_is_named() -> None:
+def test_a_type_argument_on_which_nothing_depends_is_the_unit_type() -> None:
+    assert types_of(LIST + "def @main() { let %x = Nil(); %x }")["main"] == "fn() -> List[()]"
+
+
+def test_a_type_argument_is_what_it_was_before() -> None:
+    text = LIST + "def @main() { let %x: List[int8] = Nil(); match (%x) { Nil => 0, Cons(_, _) => 1 } }"
+    let = infer_types(parse(text))["main"].body
+    assert isinstance(let, Let)
+    assert isinstance(let.body, Match)
+    mod = IRModule({"main": Function([], Match(let.value, let.body.clauses))}, None, parse(LIST).type_definitions)
+    assert str(infer_types(mod)["main"].body.children()[0].checked_type) == "List[int8]"
+
+
+def test_a_type_argument_that_an_operator_needs_is_named() -> None:
+    text = LIST + "def @main() { match (Nil()) { Nil => 0, Cons(%x, _) => %x + 1 } }"
     with pytest.raises(TypeCheckError, match="nothing says the type argument of 'Nil'"):
-        infer_types(parse(LIST + "def @main() { let %x = Nil(); 1 }"))
+        infer_types(parse(text))
 
 
 def test_callers_are_heard_again() -> None:
@@ -381,6 +396,16 @@ def test_long_untyped_chains_of_every_form() -> None:
     assert infer_types(
         IRModule({"f": Function([x, c], y), "main": Function([], Call(GlobalVar("f"), [const(1), const(True)]))})
     )["f"].checked_type == FuncType((INT, scalar_type("bool")), INT)
+
+
+@pytest.mark.parametrize("typed", [True, False])
+def test_types_as_deep_as_the_graph(typed: bool) -> None:
+    x = Var("x", INT if typed else None)
+    y: Expr = x
+    for _ in range(5_000):
+        y = Tuple([y, x])
+    caller = Function([], Call(GlobalVar("f"), [const(1)])[1])
+    assert infer_types(IRModule({"f": Function([x], y), "main": caller}))["main"].body.checked_type == INT
 
 
 def test_long_chains() -> None:
