@@ -36,7 +36,9 @@ class Inline(ModulePass):
     def transform_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
         graph = call_graph(mod)
         names = {name for name in mod if name not in graph.recursive and self._is_wanted(name, mod[name], graph)}
-        result = _without_unnamed(_with_inlined(mod, names, graph), graph, names - set(self.entry_functions))
+        moved = {name for name in names - set(self.entry_functions) if graph.mentions.get(name) == 1}
+        result = _with_inlined(mod, names, moved, graph)
+        result = _without_unnamed(result, graph, names - set(self.entry_functions))
         result = _with_reduced(result) if self.once else result
         return infer_types(result) if result is not mod else mod
 
@@ -48,17 +50,18 @@ class Inline(ModulePass):
         return self.once and named_once and name not in self.entry_functions and not whole
 
 
-def _with_inlined(mod: IRModule, names: Set[str], graph: CallGraph) -> IRModule:
+def _with_inlined(mod: IRModule, names: Set[str], moved: Set[str], graph: CallGraph) -> IRModule:
+    """The module with calls of `names` inlined; those of `moved`, which stand nowhere else then, need no copies."""
     done = dict(mod.functions)
     introduced = Introduced()
     for name in graph.order:
         if not is_left_alone(mod[name]) and not names.isdisjoint(graph.callees[name]):
             callees = {callee: done[callee] for callee in graph.callees[name] if callee in names}
-            done[name] = _inlined(mod[name], callees, introduced)
+            done[name] = _inlined(mod[name], callees, moved, introduced)
     return _cleaned(mod.with_functions(done), introduced)
 
 
-def _inlined(function: Function, callees: Mapping[str, Function], introduced: Introduced) -> Function:
+def _inlined(function: Function, callees: Mapping[str, Function], moved: Set[str], introduced: Introduced) -> Function:
     """The function with calls of `callees` replaced."""
     done: dict[int, Expr] = {}
     for node in post_order(function):
@@ -68,7 +71,7 @@ def _inlined(function: Function, callees: Mapping[str, Function], introduced: In
             else done[id(child)]
             for child in node.children()
         ]
-        done[id(node)] = _replaced(node.with_children(children), callees, introduced)
+        done[id(node)] = _replaced(node.with_children(children), callees, moved, introduced)
     result = done[id(function)]
     assert isinstance(result, Function)
     return result
@@ -78,14 +81,14 @@ def _callee(node: Expr) -> Expr | None:
     return node.op if isinstance(node, Call) and isinstance(node.op, Expr) else None
 
 
-def _replaced(node: Expr, callees: Mapping[str, Function], introduced: Introduced) -> Expr:
+def _replaced(node: Expr, callees: Mapping[str, Function], moved: Set[str], introduced: Introduced) -> Expr:
     callee = _callee(node)
     if not isinstance(node, Call) or not isinstance(callee, GlobalVar) or callee.name_hint not in callees:
         return node
     function = callees[callee.name_hint]
     if is_sealed(function) or is_left_alone(function):
         return Call(fresh_copy(function, introduced), node.args, node.attrs, node.span)
-    return applied(function, node.args, introduced)
+    return applied(function, node.args, introduced, copy=callee.name_hint not in moved)
 
 
 def _cleaned(mod: IRModule, introduced: Introduced) -> IRModule:
