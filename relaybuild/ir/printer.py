@@ -6,12 +6,11 @@ encloses its uses. Constants that are structure stand inline, weights as `meta[r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from relaybuild.ir.adt import Constructor, TypeData
 from relaybuild.ir.expr import Constant, Expr, Function
 from relaybuild.ir.module import IRModule
-from relaybuild.ir.structural import weight_slots
 from relaybuild.ir.text.literals import attr_items
 from relaybuild.ir.text.metadata import WeightForm, metadata_text
 from relaybuild.ir.text.names import global_text, type_name_text
@@ -48,8 +47,7 @@ def print_module(
     written out (variables and globals are not asked about); `show_spans` writes the span of every node, which is read
     back.
     """
-    slots = weight_slots(mod)
-    text = _definitions(mod, slots, PrintOptions(show_types, show_spans, annotate))
+    text, slots = _definitions(mod, PrintOptions(show_types, show_spans, annotate))
     return f"{VERSION}\n{text}{metadata_text(slots, weights)}"
 
 
@@ -57,7 +55,7 @@ def functions_text(
     mod: IRModule, show_types: bool = False, show_spans: bool = False, annotate: Annotate | None = None
 ) -> str:
     """The definitions of a module, and its attributes, as people want to see them: no version line, no metadata."""
-    return _definitions(mod, weight_slots(mod), PrintOptions(show_types, show_spans, annotate))
+    return _definitions(mod, PrintOptions(show_types, show_spans, annotate))[0]
 
 
 def print_expr(
@@ -68,22 +66,30 @@ def print_expr(
     annotate: Annotate | None = None,
 ) -> str:
     """An expression as text; free variables are declared first by `free_var %x: type;`."""
-    slots = weight_slots(expr)
-    writer = FunctionWriter(_table(slots), PrintOptions(show_types, show_spans, annotate))
+    writer = FunctionWriter(expr, PrintOptions(show_types, show_spans, annotate))
+    slots = _slots([writer])
     declared = "".join(f"free_var {writer.binder(var)};\n" for var in free_vars(expr))
-    return f"{declared}{writer.body(expr, 0)}{metadata_text(slots, weights)}"
+    return f"{declared}{writer.body(0, _table(slots))}{metadata_text(slots, weights)}"
+
+
+def _slots(writers: Iterable[FunctionWriter]) -> list[Constant]:
+    """The weights of all, each object once, as `weight_slots` numbers them."""
+    return list({id(weight): weight for writer in writers for weight in writer.weights()}.values())
 
 
 def _table(slots: Sequence[Constant]) -> dict[int, int]:
     return {id(weight): index for index, weight in enumerate(slots)}
 
 
-def _definitions(mod: IRModule, slots: Sequence[Constant], options: PrintOptions) -> str:
+def _definitions(mod: IRModule, options: PrintOptions) -> tuple[str, list[Constant]]:
+    """The text of all definitions, and the slots they speak of."""
+    writers = {name: FunctionWriter(each.body, options) for name, each in mod.functions.items()}
+    slots = _slots(writers.values())
     table = _table(slots)
     attrs = [f"#[attrs({', '.join(attr_items(mod.attrs))})]\n"] if mod.attrs else []
     types = [_type_definition(data, options) for data in mod.type_definitions.values()]
-    functions = [_function(name, each, table, options) for name, each in mod.functions.items()]
-    return "".join([*attrs, *types, *functions])
+    functions = [_function(name, each, writers[name], table) for name, each in mod.functions.items()]
+    return "".join([*attrs, *types, *functions]), slots
 
 
 def _type_definition(data: TypeData, options: PrintOptions) -> str:
@@ -100,7 +106,6 @@ def _constructor(constructor: Constructor, options: PrintOptions) -> str:
     return f"{constructor_text(constructor.name)}{fields}{span_behind(constructor.span, options)}"
 
 
-def _function(name: str, function: Function, table: Mapping[int, int], options: PrintOptions) -> str:
-    writer = FunctionWriter(table, options)
-    head = f"def {span_before(function.span, options)}{global_text(name)}{writer.signature(function)}"
-    return f"{head} {{\n{writer.body(function.body, 1)}}}\n"
+def _function(name: str, function: Function, writer: FunctionWriter, table: Mapping[int, int]) -> str:
+    head = f"def {span_before(function.span, writer.options)}{global_text(name)}{writer.signature(function)}"
+    return f"{head} {{\n{writer.body(1, table)}}}\n"

@@ -180,11 +180,12 @@ def comment_text(text: str) -> str:
 
 
 class FunctionWriter:
-    """Writes one function: names its variables, numbers its shared nodes. `slots` are numbers of weights by id."""
+    """Writes one expression: names its variables, numbers its shared nodes."""
 
-    def __init__(self, slots: Mapping[int, int], options: PrintOptions) -> None:
-        self.slots = slots
+    def __init__(self, root: Expr, options: PrintOptions) -> None:
         self.options = options
+        self.tree: ScopeTree = scope_tree(root)
+        self.slots: Mapping[int, int] = {}
         self.has_comments = options.show_types or options.show_spans or options.annotate is not None
         self.names: dict[int, str] = {}
         self.taken: dict[str, int] = {}
@@ -193,11 +194,14 @@ class FunctionWriter:
         self.named_at_let: set[int] = set()
         """Recursive functions that are also used apart from their variable: named where the let binds them."""
         self.atoms: dict[int, str] = {}
-        self.tree: ScopeTree
 
-    def body(self, root: Expr, indent: int) -> str:
-        """The lines of a block whose tail is `root`."""
-        self.tree = scope_tree(root)
+    def weights(self) -> Iterator[Constant]:
+        """The weights of the expression in the order of evaluation."""
+        return (node for node in self.tree.order if isinstance(node, Constant) and node.is_weight)
+
+    def body(self, indent: int, slots: Mapping[int, int]) -> str:
+        """The lines of a block whose tail is the expression; `slots` are the numbers of the weights by their ids."""
+        self.slots = slots
         self._choose_statements()
         return written(self._block(self.tree.root, indent))
 
