@@ -55,8 +55,10 @@ class _Binder:
 
     def run(self, root: Function) -> Expr:
         for node in self.blocks.tree.order:
-            if isinstance(node, Let) and self._block_of_value(node) is self.blocks.of(node.value):
-                self.own_let.setdefault(id(node.value), node)
+            if isinstance(node, Let):
+                value = _result(node.value)
+                if self._block_of_value(node) is self.blocks.of(value):
+                    self.own_let.setdefault(id(value), node)
         seen: set[int] = set()
         stack: list[tuple[Expr, Callable[[Expr], None] | None]] = [(root, None)]
         while stack:
@@ -119,3 +121,10 @@ class _Binder:
 
     def _block_of_value(self, let: Let) -> Scope | None:
         return self.blocks.at(self.blocks.tree.inner[id(let)][0])
+
+
+def _result(value: Expr) -> Expr:
+    """What a value comes to behind its lets."""
+    while isinstance(value, Let):
+        value = value.body
+    return value
