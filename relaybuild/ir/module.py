@@ -37,13 +37,22 @@ class IRModule:
         self.attrs: Mapping[str, object] = dict(sorted((attrs or {}).items()))
 
     @staticmethod
-    def from_expr(expr: Expr) -> IRModule:
-        """A module whose `main` is `expr`; free variables of a plain expression become its parameters."""
+    def from_expr(
+        expr: Expr,
+        functions: Mapping[str, Function] | None = None,
+        type_definitions: Iterable[TypeData] | Mapping[str, TypeData] | None = None,
+    ) -> IRModule:
+        """A module whose `main` is `expr`; free variables of a plain expression become its parameters.
+
+        `functions` and `type_definitions` are what the expression speaks of; a `main` among them is an error.
+        """
+        if functions is not None and "main" in functions:
+            raise UserError("'@main' is defined twice: by the expression and among the functions")
         if isinstance(expr, Function):
-            return IRModule({"main": expr})
+            return IRModule({**(functions or {}), "main": expr}, None, type_definitions)
         from relaybuild.ir.visitor import free_vars
 
-        return IRModule({"main": Function(free_vars(expr), expr)})
+        return IRModule({**(functions or {}), "main": Function(free_vars(expr), expr)}, None, type_definitions)
 
     @property
     def functions(self) -> Mapping[str, Function]:
