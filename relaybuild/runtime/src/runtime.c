@@ -545,10 +545,12 @@ static RbStatus rb_start_workers(RbInstance *instance) {
   sigset_t all, previous;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &previous);
-  pthread_attr_t attributes;
-  int error = pthread_attr_init(&attributes);
-  if (!error && instance->program->makes_calls) {
-    error = pthread_attr_setstacksize(&attributes, RB_WORKER_STACK_BYTES);
+  pthread_attr_t attributes, *chosen = NULL;
+  int error = 0;
+  if (instance->program->makes_calls) {
+    error = pthread_attr_init(&attributes);
+    chosen = error ? NULL : &attributes;
+    error = error ? error : pthread_attr_setstacksize(&attributes, RB_WORKER_STACK_BYTES);
   }
   int32_t started = 0;
   const uint32_t start = rb_event_count(&instance->start);
@@ -557,9 +559,11 @@ static RbStatus rb_start_workers(RbInstance *instance) {
     worker->instance = instance;
     worker->index = started + 1;
     worker->start = start;
-    error = pthread_create(&worker->thread, &attributes, rb_worker_main, worker);
+    error = pthread_create(&worker->thread, chosen, rb_worker_main, worker);
   }
-  pthread_attr_destroy(&attributes);
+  if (chosen) {
+    pthread_attr_destroy(chosen);
+  }
   pthread_sigmask(SIG_SETMASK, &previous, NULL);
   if (error) {
     rb_stop_workers(instance, started);
