@@ -19,6 +19,8 @@ from relaybuild.ir.op import Op, TypeMismatch, call_op
 from relaybuild.ir.ops._layouts import expect_layout, transformed
 from relaybuild.ir.types import TensorType, TupleType
 from relaybuild.ir.visitor import post_order
+from relaybuild.passes._rewrite import allowed
+from relaybuild.passes.infra import PassContext
 
 
 def with_layouts(call: Call, layouts: Sequence[str], result: str = "") -> Expr:
@@ -76,10 +78,13 @@ _Value: TypeAlias = "_Stored | _Fields | Expr"
 
 
 class LayoutPropagation:
-    """One walk over one function; `replacement` gives the expression that takes a call's place, or the call itself."""
+    """One walk over one function; `replacement` gives the expression that takes a call's place, or the call itself.
 
-    def __init__(self, replacement: Callable[[Call], Expr]) -> None:
-        self._replacement = replacement
+    The context is asked before each replacement.
+    """
+
+    def __init__(self, ctx: PassContext, replacement: Callable[[Call], Expr]) -> None:
+        self._replacement = lambda call: allowed(ctx, call, replacement(call))
         self._values: dict[int, _Value] = {}
         # nodes are kept so that their ids, which are keys, are not given to others
         self._alive: list[Expr] = []

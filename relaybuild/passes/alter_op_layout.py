@@ -30,7 +30,7 @@ class AlterOpLayout(FunctionPass):
     info: ClassVar[PassInfo] = PassInfo("AlterOpLayout", 3, ("InferType",))
 
     def transform_function(self, func: Function, mod: IRModule, ctx: PassContext) -> Function:
-        return LayoutPropagation(_replacement).run(func)
+        return LayoutPropagation(ctx, _replacement).run(func)
 
 
 def _replacement(call: Call) -> Expr:

@@ -39,7 +39,7 @@ class ConvertLayout(FunctionPass):
             position += 1
             return call if position in self.skip_layers else _converted(call, desired[call.op_name])
 
-        return LayoutPropagation(replacement).run(func) if desired else func
+        return LayoutPropagation(ctx, replacement).run(func) if desired else func
 
 
 def _parsed(desired: Mapping[str, Sequence[str]] | str) -> dict[str, tuple[str, ...]]:
