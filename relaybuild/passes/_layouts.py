@@ -84,7 +84,8 @@ class LayoutPropagation:
     """
 
     def __init__(self, ctx: PassContext, replacement: Callable[[Call], Expr]) -> None:
-        self._replacement = lambda call: allowed(ctx, call, replacement(call))
+        self._ctx = ctx
+        self._replacement = replacement
         self._values: dict[int, _Value] = {}
         # nodes are kept so that their ids, which are keys, are not given to others
         self._alive: list[Expr] = []
@@ -169,7 +170,7 @@ class LayoutPropagation:
             if followed is not None:
                 return followed
         rebuilt = node.with_children([self._restored(arg) for arg in node.args])
-        found = self._replacement(rebuilt) if replaces and rebuilt.has_type else rebuilt
+        found = self._replaced(rebuilt) if replaces and rebuilt.has_type else rebuilt
         if found is rebuilt:
             return self._plain(rebuilt)
         if not found.has_type or found.checked_type != rebuilt.checked_type:
@@ -180,6 +181,9 @@ class LayoutPropagation:
             )
         self._has_replaced = True
         return self._taken_in(found)
+
+    def _replaced(self, call: Call) -> Expr:
+        return allowed(self._ctx, call, self._replacement(call))
 
     def _taken_in(self, root: Expr) -> _Value:
         """The value of a replacement, whose new nodes are walked down to those that are known."""
