@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from relaybuild.ir.printer import print_expr, print_module
 from relaybuild.ir.structural import structural_equal
 from relaybuild.ir.types import TensorType
 
-MODELS = Path("/tmp/lead/models")
+MODELS = Path(os.environ.get("RELAYBUILD_MODELS", Path(__file__).parents[3] / ".models"))
 
 
 def test_scalars() -> None:
@@ -113,7 +114,7 @@ def test_names_that_are_numbers() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(MODELS.glob("*.onnx")), ids=lambda path: path.stem)
 def test_whole_models(path: Path) -> None:
-    """TP10, TP11, TP12, TP13, TP14, TP15, TP16, TP17: whole models survive their text."""
+    """TP10, TP11: whole models survive their text."""
     from relaybuild.frontend.onnx import import_model
 
     mod = import_model(path).module
