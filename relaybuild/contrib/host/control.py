@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from relaybuild.contrib.host.function_code import FunctionCode, called_once
 from relaybuild.contrib.host.instances import result_type
 from relaybuild.contrib.host.procedure import Branch, ControlProgram, Invoke, Procedure, Region
 from relaybuild.errors import InternalError, UnsupportedError
@@ -20,7 +21,7 @@ from relaybuild.ir.adt import Constructor
 from relaybuild.ir.expr import Call, Constant, Expr, Function, GlobalVar, If, Let, Span, Tuple, TupleGetItem, Var
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.op import Op
-from relaybuild.ir.scopes import Scope, ScopeTree, scope_tree
+from relaybuild.ir.scopes import Scope
 from relaybuild.ir.trampoline import Step, run
 from relaybuild.ir.types import FuncType, TensorType, TupleType, Type
 
@@ -46,7 +47,7 @@ def to_procedures(main: Function, module: IRModule) -> ControlProgram:
     """
     program = _Program(main, module)
     closure = program.closure_of(main)
-    args = [program.fresh(param.checked_type, param, param) for param in main.params]
+    args = [_open(param.checked_type, param.name_hint, param, param) for param in main.params]
     entry = program.register(_key(closure, args), "main", args, {})
     run(program.translate(entry, closure, args))
     return ControlProgram(tuple(program.procedures), frozenset(program.weights), tuple(program.alive))
@@ -78,7 +79,7 @@ class _Env:
     `owner` is the procedure whose expressions these values are made of.
     """
 
-    code: _Code
+    code: FunctionCode
     owner: _Translation | None
     parent: _Env | None = None
     values: dict[int, _Value] = field(default_factory=dict)
@@ -92,87 +93,6 @@ class _Env:
                 return found, env.owner
             env = env.parent
         return None
-
-
-class _Code:
-    """What is to be known of a global function before it is translated: its nodes by scope, what its functions capture,
-    and which of them one call alone names."""
-
-    def __init__(self, function: Function) -> None:
-        self.tree: ScopeTree = scope_tree(function)
-        self.by_scope: dict[int, list[Expr]] = {}
-        for node in self.tree.order:
-            if not isinstance(node, (Var, Constant, GlobalVar, Constructor)):
-                self.by_scope.setdefault(id(self.tree.placed[id(node)]), []).append(node)
-        self.captures: dict[int, dict[int, Expr]] = {}
-        self._find_captures()
-
-    def nodes_of(self, scope: Scope) -> Sequence[Expr]:
-        """What is computed in a scope, children before parents."""
-        return self.by_scope.get(id(scope), ())
-
-    def body_of(self, function: Function) -> Scope:
-        return self.tree.inner[id(function)][-1]
-
-    def captured(self, function: Function) -> Sequence[Expr]:
-        """Nodes and variables that a function uses and does not compute, in order of use."""
-        return tuple(self.captures.get(id(function), {}).values())
-
-    def _find_captures(self) -> None:
-        homes = {id(node): self.tree.placed[id(node)].function for node in self.tree.order if not isinstance(node, Var)}
-        owners: dict[int, Function] = {}
-        for node in self.tree.order:
-            if isinstance(node, Function):
-                body = self.body_of(node)
-                owners[id(body)] = node
-                homes.update((id(param), body) for param in node.params)
-            elif isinstance(node, Let):
-                homes[id(node.var)] = self.tree.inner[id(node)][-1].function
-        for node in self.tree.order:
-            scope = self.body_of(node) if isinstance(node, Function) else homes.get(id(node))
-            for child in node.children():
-                home = homes.get(id(child))
-                if not isinstance(child, (Constant, GlobalVar)) and home is not None and scope is not None:
-                    self._capture(child, scope, home, owners)
-
-    def _capture(self, child: Expr, scope: Scope, home: Scope, owners: Mapping[int, Function]) -> None:
-        while scope is not home and id(scope) in owners:
-            self.captures.setdefault(id(owners[id(scope)]), {}).setdefault(id(child), child)
-            if scope.parent is None:
-                return
-            scope = scope.parent.function
-
-
-def _called_once(codes: Mapping[str, _Code], entry: str | None) -> set[int]:
-    """The ids of functions whose only use is that one call calls them; of globals, the names' functions."""
-    mentions: dict[str, int] = {}
-    calls: list[tuple[_Code, Call]] = []
-    for code in codes.values():
-        for node in code.tree.order:
-            for child in node.children():
-                if isinstance(child, GlobalVar):
-                    mentions[child.name_hint] = mentions.get(child.name_hint, 0) + 1
-            if isinstance(node, Call) and isinstance(node.op, Expr):
-                calls.append((code, node))
-    bound = {
-        id(node.var): (code, node.value)
-        for code in codes.values()
-        for node in code.tree.order
-        if isinstance(node, Let) and isinstance(node.value, Function)
-    }
-    once: set[int] = set()
-    for code, call in calls:
-        callee = call.op
-        if isinstance(callee, GlobalVar):
-            if mentions[callee.name_hint] == 1 and callee.name_hint != entry and callee.name_hint in codes:
-                once.add(id(codes[callee.name_hint].tree.root.root))
-        elif isinstance(callee, Function) and code.tree.uses[id(callee)] == 1:
-            once.add(id(callee))
-        elif isinstance(callee, Var) and id(callee) in bound and code.tree.uses[id(callee)] == 1:
-            _, value = bound[id(callee)]
-            if code.tree.uses[id(value)] == 1:
-                once.add(id(value))
-    return once
 
 
 @dataclass(eq=False)
@@ -204,17 +124,17 @@ class _Program:
         codes = self._reachable(main)
         self._codes = {id(code.tree.root.root): code for code in codes.values()}
         entry = next((name for name in module if module[name] is main), None)
-        self.once = _called_once(codes, entry)
+        self.once = called_once(codes, entry)
 
-    def _reachable(self, main: Function) -> dict[str, _Code]:
+    def _reachable(self, main: Function) -> dict[str, FunctionCode]:
         """The code of every function that can be called, by name; that of `main` under its own or the empty name."""
         name_of = {id(self.module[name]): name for name in self.module}
-        codes = {name_of.get(id(main), ""): _Code(main)}
+        codes = {name_of.get(id(main), ""): FunctionCode(main)}
         pending = list(codes.values())
         while pending:
             for node in pending.pop().tree.order:
                 if isinstance(node, GlobalVar) and node.name_hint not in codes:
-                    codes[node.name_hint] = _Code(self.module[node.name_hint])
+                    codes[node.name_hint] = FunctionCode(self.module[node.name_hint])
                     pending.append(codes[node.name_hint])
         return codes
 
@@ -228,10 +148,6 @@ class _Program:
     def is_weight(self, expr: Expr) -> bool:
         """Whether an expression is computed from constants alone."""
         return isinstance(expr, Constant) or id(expr) in self.weights
-
-    def fresh(self, kind: Type, like: Var | None, at: Expr) -> _Value:
-        """New variables for the tensors of a type; `like` itself where it is a tensor's."""
-        return _open(kind, like.name_hint if like else "", at, like)
 
     def register(self, key: _Key, name: str, args: Sequence[_Value], captured: Mapping[int, Expr]) -> _Specialisation:
         """A new procedure over the tensors of `args`, which are its variables, and those captured."""
@@ -533,7 +449,7 @@ def _reified(value: _Value, at: Expr) -> Expr:
 
 
 def _open(kind: Type, name: str, at: Expr, like: Var | None = None) -> _Value:
-    """New variables for the tensors of a type."""
+    """New variables for the tensors of a type; `like` itself where it is a tensor's."""
     if isinstance(kind, TensorType):
         if not kind.is_static:
             raise _unsupported(at, f"'%{name}' has type {kind}, expected a tensor of known shape")
