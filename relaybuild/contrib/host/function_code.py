@@ -1,5 +1,4 @@
-"""Where a global function's nodes are computed, what its functions capture, which of them are called once; knows nothing
-of what they are translated to."""
+"""Where a function's nodes are computed, what functions in it capture, which are called once; knows no target."""
 
 from __future__ import annotations
 
