@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from relaybuild.errors import UnsupportedError
 from relaybuild.ir import trampoline
 from relaybuild.ir.expr import Call, Constant, Expr, If, Tuple, TupleGetItem, Var
-from relaybuild.ir.gradients import gradient_rule
+from relaybuild.ir.gradients import GradientRule, gradient_rule
 from relaybuild.ir.gradients._build import field_of, filled
-from relaybuild.ir.op import Op
+from relaybuild.ir.op import Op, call_op
 from relaybuild.ir.scopes import Scope, ScopeTree, common_scope, scope_tree
 from relaybuild.ir.types import TensorType, TupleType, Type
 
@@ -143,12 +143,37 @@ def _parts(node: Expr, total: Expr) -> list[tuple[Expr, Expr | None]]:
     if isinstance(node, Tuple):
         return [(child, field_of(total, index)) for index, child in enumerate(node.fields)]
     if isinstance(node, Call) and isinstance(node.op, Op):
-        rule = gradient_rule(node.op.name)
+        rule = gradient_rule(node.op.name) or _rule_by_decomposition(node)
         if rule is None:
             raise UnsupportedError(f"{_where(node)}operator '{node.op.name}' has no gradient")
         return list(zip(node.args, rule(node, total)))
     kind = "a call of a function" if isinstance(node, Call) else f"a {type(node).__name__}"
     raise UnsupportedError(f"{_where(node)}found {kind}, expected operators, tuples and If between results and inputs")
+
+
+def _rule_by_decomposition(call: Call) -> GradientRule | None:
+    """For an operator that says how it is written with others: the chain rule over these."""
+    assert isinstance(call.op, Op)
+    decompose = call.op.decompose
+    if decompose is None:
+        return None
+    return lambda call, grad: pullback_of(decompose, call, grad)
+
+
+def pullback_of(definition: Callable[[Call], Expr], call: Call, grad: Expr) -> list[Expr | None]:
+    """What reaches the arguments of a call that means the same as `definition(call)`."""
+    apart = with_distinct_args(call)
+    return pullback(definition(apart), grad, apart.args)
+
+
+def with_distinct_args(call: Call) -> Call:
+    """The call with a copy of each argument that came before, so that each has a gradient of its own."""
+    seen: set[int] = set()
+    args: list[Expr] = []
+    for arg in call.args:
+        args.append(call_op("copy", [arg]) if id(arg) in seen else arg)
+        seen.add(id(arg))
+    return Call(call.op, args, call.attrs, call.span)
 
 
 def _branch_parts(

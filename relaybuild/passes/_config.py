@@ -38,17 +38,27 @@ def register_config_key(name: str, kind: type, default: object, doc: str) -> Con
 
 
 def config_keys() -> dict[str, ConfigKey]:
-    """Every registered key, by name."""
+    """Every registered key, by name, those of relaybuild's own passes among them."""
+    _load_passes()
     return dict(sorted(_keys.items()))
 
 
 def get_config_key(name: str) -> ConfigKey:
     """The key of that name; an unknown name is an error that lists the nearest."""
     if name not in _keys:
+        _load_passes()
+    if name not in _keys:
         near = get_close_matches(name, _keys, 3)
         hint = f"the nearest are {', '.join(near)}" if near else f"the keys are {', '.join(sorted(_keys)) or 'none'}"
         raise UserError(f"unknown config key '{name}'; {hint}")
     return _keys[name]
+
+
+def _load_passes() -> None:
+    """Import the passes' modules, which register their keys."""
+    from relaybuild.passes._base import builtin_passes
+
+    builtin_passes()
 
 
 def checked_config(given: Mapping[str, object]) -> dict[str, object]:

@@ -86,6 +86,9 @@ def _where(call: Call, grad: Expr) -> Sequence[Expr | None]:
 
 _DERIVATIVES: dict[str, Derivative] = {
     "exp": lambda x, y: y,
+    "fast_exp": lambda x, y: y,
+    "fast_erf": _erf,
+    "fast_tanh": lambda x, y: _one(x) - y * y,
     "log": lambda x, y: _one(x) / x,
     "sqrt": lambda x, y: scalar(0.5, x) / y,
     "rsqrt": lambda x, y: scalar(-0.5, x) * y / x,

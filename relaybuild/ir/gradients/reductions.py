@@ -106,6 +106,7 @@ RULES: dict[str, GradientRule] = {
     "prod": _prod,
     "variance": _variance,
     "nn.softmax": _softmax,
+    "nn.fast_softmax": _softmax,
     "nn.log_softmax": _log_softmax,
     "cumsum": _cumsum,
     "sort": _sort,

@@ -168,6 +168,16 @@ def _space_to_depth(call: Call, grad: Expr) -> Sequence[Expr | None]:
     return [call_op("nn.depth_to_space", [grad], block_size=attrs_of(call).block_size, mode="DCR")]
 
 
+def _space_to_batch(call: Call, grad: Expr) -> Sequence[Expr | None]:
+    attrs = attrs_of(call)
+    return [call_op("nn.batch_to_space_nd", [grad], block_shape=attrs.block_shape, crops=attrs.paddings)]
+
+
+def _batch_to_space(call: Call, grad: Expr) -> Sequence[Expr | None]:
+    attrs = attrs_of(call)
+    return [call_op("nn.space_to_batch_nd", [grad], block_shape=attrs.block_shape, paddings=attrs.crops)]
+
+
 RULES: dict[str, GradientRule] = {
     "reshape": _reshape,
     "nn.batch_flatten": _reshape,
@@ -187,4 +197,6 @@ RULES: dict[str, GradientRule] = {
     "repeat": _repeat,
     "nn.depth_to_space": _depth_to_space,
     "nn.space_to_depth": _space_to_depth,
+    "nn.space_to_batch_nd": _space_to_batch,
+    "nn.batch_to_space_nd": _batch_to_space,
 }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -565,3 +567,12 @@ class TestRewrites:
             typed = get_pass("InferType")(mod)
         assert typed["main"].body.has_type
         assert context.rewrites.asked == 0
+
+
+def test_a_context_knows_the_keys_of_passes_that_were_not_used_yet() -> None:
+    script = (
+        "from relaybuild.passes.infra import PassContext\n"
+        "print(PassContext(config={'relay.FuseOps.max_depth': 3}).config)\n"
+    )
+    found = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert found.stdout == "{'relay.FuseOps.max_depth': 3}\n"
