@@ -66,10 +66,15 @@ def test_commands_and_c_program(folder: Path) -> None:
 
 
 def test_python(folder: Path) -> None:
-    (program,) = blocks("python")
+    model, language = (python(program) for program in blocks("python"))
+    assert "TensorSpec(name='image', shape=(1, 1, 8, 8), dtype='float32')" in model
+    assert language == "[40. 40. 40. 40.]\n" * 2
+
+
+def python(program: str) -> str:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "TensorSpec(name='image', shape=(1, 1, 8, 8), dtype='float32')" in done.stdout
+    return done.stdout
 
 
 def test_links_lead_somewhere() -> None:
