@@ -11,7 +11,9 @@ from relaybuild.ir.module import IRModule
 from relaybuild.ir.op import call_op
 from relaybuild.ir.parser import parse
 from relaybuild.ir.structural import structural_equal
+from relaybuild.ir.verifier import verify_module
 from relaybuild.ir.visitor import post_order
+from relaybuild.passes.first_order_gradient import FirstOrderGradient
 from relaybuild.passes.to_a_normal_form import ToANormalForm, to_a_normal_form
 from relaybuild.passes.to_basic_block_normal_form import ToBasicBlockNormalForm
 from relaybuild.passes.to_graph_normal_form import ToGraphNormalForm
@@ -79,3 +81,62 @@ def test_long_chains(each: object) -> None:
         body = call_op("tanh", [body])
     mod = IRModule.from_expr(Function([x], body))
     assert structural_equal(ToGraphNormalForm()(each(mod)), mod)  # type: ignore[operator]
+
+
+def test_branches_keep_scopes_of_their_own() -> None:
+    """AN03: what only a branch needs is bound in it, what both need before."""
+    mod = parse(
+        """def @main(%c: bool, %x: float32) {
+          %0 = exp(%x);
+          if (%c) { log(%x) * %0 } else { sin(%x) + %0 }
+        }"""
+    )
+    text = str(ToANormalForm()(mod))
+    assert text.index("exp(") < text.index("if (") < text.index("log(") < text.index("} else {") < text.index("sin(")
+
+
+def test_a_let_within_an_expression() -> None:
+    """AN04: its bindings come before what uses its value."""
+    mod = parse("def @main(%x: float32) { exp(%x) + { let %a = log(%x); %a * %a } }")
+    bound = ToANormalForm()(mod)
+    assert [line.split(" = ")[1] for line in str(bound).splitlines() if " = " in line] == [
+        "exp(%x);",
+        "log(%x);",
+        "multiply(%a, %a);",
+        "add(%x1, %x2);",
+    ]
+    assert interpret(bound, np.float32(2)) == pytest.approx(interpret(mod, np.float32(2)))
+
+
+def test_matches() -> None:
+    """AN07: numbers built by constructors are added by a match that recurses."""
+    mod = parse(
+        """
+        type Nat { Zero, Next(Nat) }
+        def @add(%a: Nat, %b: Nat) -> Nat { match (%a) { Zero => %b, Next(%n) => Next(@add(%n, %b)), } }
+        def @count(%a: Nat) -> int32 { match (%a) { Zero => 0, Next(%n) => 1 + @count(%n), } }
+        def @main() { @count(@add(Next(Next(Zero)), Next(Zero))) }
+        """
+    )
+    assert interpret(ToANormalForm()(mod)) == interpret(mod) == 3
+
+
+def test_functions() -> None:
+    """AN09: a function's body is bound in it, the function before its call."""
+    mod = parse("def @main(%x: float32) { %f = fn (%y: float32) { exp(log(%y)) }; %f(%x) }".replace("%f", "%0"))
+    text = str(ToANormalForm()(mod))
+    assert text.index("fn (") < text.index("log(") < text.index("exp(") < text.index("(%x)", text.index("exp("))
+
+
+def test_gradients_of_branches() -> None:
+    """AN10: what a gradient computes in a branch is bound in that branch."""
+    mod = FirstOrderGradient()(parse("def @main(%c: bool, %x: float32) { if (%c) { exp(%x) * %x } else { %x } }"))
+    bound = ToANormalForm()(mod)
+    verify_module(bound)
+    for condition in (True, False):
+        found, wanted = (interpret(each, np.asarray(condition), np.float32(0.5)) for each in (bound, mod))
+        assert found[0] == wanted[0]
+        assert found[1][1] == wanted[1][1]
+    text = str(bound)
+    assert text.index("if (") < text.index("exp(")
+    assert text.count("exp(") == 2
