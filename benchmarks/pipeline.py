@@ -59,7 +59,7 @@ class TypeClock:
     @contextmanager
     def running(self) -> Iterator[None]:
         """Time type inference meanwhile."""
-        check, infer = Op.check, infer_type.infer_types
+        check, infer = Op.check, infer_type.infer_types  # type: ignore[attr-defined]
         Op.check = self.timed(check)  # type: ignore[method-assign]
         infer_type.infer_types = self.timed(infer)  # type: ignore[attr-defined]
         try:

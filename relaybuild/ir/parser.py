@@ -24,7 +24,7 @@ from relaybuild.errors import TypeCheckError, UserError
 from relaybuild.ir.adt import Constructor, TypeData
 from relaybuild.ir.expr import Expr, Function, Span
 from relaybuild.ir.infer import complete_types
-from relaybuild.ir.lexer import METADATA, Tokens, tokenize, unquote
+from relaybuild.ir.lexer import METADATA, Tokens, tokenize
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.text.cursor import Fault, TooManyErrors
 from relaybuild.ir.text.expressions import ExpressionReader
@@ -215,7 +215,7 @@ class ModuleReader(ExpressionReader):
         self.at += 1
         self.expect("=")
         at = self.expect_kind('"', "a version in quotes")
-        if unquote(self.tokens[at]) != VERSION:
+        if self.tokens[at] != f'"{VERSION}"':
             self.error(at, f'version {self.tokens[at]} of the text format, expected "{VERSION}"')
 
     # Definitions

@@ -40,6 +40,8 @@ class DeadCodeElimination(ModulePass):
 
     def transform_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
         mod = self._each(without_unused(mod, self.entry_functions), _without_dead_lets, ctx)
+        # what only dead lets called
+        mod = without_unused(mod, self.entry_functions)
         return self._each(mod, _inlined_once, ctx) if self.inline_once else mod
 
     def _each(self, mod: IRModule, transform: _Transform, ctx: PassContext) -> IRModule:

@@ -24,7 +24,7 @@ from relaybuild.passes.pipelines import default_pipeline
 EXAMPLES = settings(max_examples=25, deadline=None)
 OTHER_RESULTS = {"PrintIR", "FirstOrderGradient"}
 """Passes that return what they are given, and passes that compute something else."""
-IDEMPOTENT = ("InferType", "DeadCodeElimination", "EliminateCommonSubexpr", "ToANormalForm", "RemoveUnusedFunctions")
+IDEMPOTENT = ("InferType", "DeadCodeElimination", "ToANormalForm", "RemoveUnusedFunctions")
 PASSES: list[Pass] = [
     *(get_pass(name) for name in builtin_passes() if name not in OTHER_RESULTS),
     get_pass("FoldConstant", fold_weights=False),

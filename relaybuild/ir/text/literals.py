@@ -158,6 +158,8 @@ def _fits(value: float | int, number: str, dtype: str) -> bool:
 
 
 def _largest(dtype: str) -> float:
+    """The largest number of the type, or what it is printed as, which may be rounded up."""
     if dtype == "bfloat16":
         return float.fromhex("0x1.fep127")
-    return float(np.finfo(dtype).max)
+    largest = np.finfo(dtype).max
+    return max(float(largest), float(str(largest)))

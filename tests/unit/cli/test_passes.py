@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from cli.conftest import Invoke
+from relaybuild.passes import _base
 from relaybuild.passes.infra import builtin_passes
 from relaybuild.runtime import load_module
 
@@ -23,6 +24,12 @@ def @main(%x: Tensor[(2, 3), float32]) {
   add(multiply(%1, 2f), multiply(%1, 2f))
 }
 """
+
+
+@pytest.fixture(autouse=True)
+def _only_relaybuilds_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Modules of other tests register passes when they are imported."""
+    monkeypatch.setattr(_base, "_user_passes", {})
 
 
 @pytest.fixture

@@ -517,3 +517,15 @@ def test_a_text_is_added_to_a_module() -> None:
     assert list(filled) == ["f", "g", "h"]
     with pytest.raises(ParseError, match="'@f' is defined twice, in the module it is added to"):
         parse("def @f() { 2 }", module=base)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_the_largest_number_of_a_type_is_read_as_it_is_printed(dtype: str) -> None:
+    largest = const(np.finfo(dtype).max, dtype)
+    for value in (largest, const(-largest.data, dtype)):
+        assert structural_equal(parse_expr(print_expr(value)), value)
+
+
+def test_a_version_that_is_never_closed_is_a_mistake_of_the_text() -> None:
+    with pytest.raises(ParseError):
+        parse('#[version = "0.0.5')

@@ -110,3 +110,11 @@ def test_time_does_not_double_with_each_join() -> None:
     found = DeadCodeElimination()(mod)
     assert time.perf_counter() - start < 20
     assert structural_equal(found, mod)
+
+
+def test_a_function_that_only_a_dead_binding_calls() -> None:
+    """It goes in the same run."""
+    found = DeadCodeElimination()(
+        parse("def @f(%x: float32) { exp(%x) }\ndef @main(%x: float32) { let %a = @f(%x); %x }")
+    )
+    assert list(found.functions) == ["main"]
