@@ -19,6 +19,7 @@ from relaybuild.ir.module import IRModule
 from relaybuild.passes._context import PassContext, PassInfo, PassInstrument
 
 _NOT_OURS = ("Compiler", "Extern", "SkipOptimization")
+_FOLDERS = ("relaybuild.passes", "relaybuild.partition")
 
 
 class Pass(ABC):
@@ -270,16 +271,17 @@ def get_pass(name: str, **options: object) -> Pass:
 
 @cache
 def builtin_passes() -> Mapping[str, PassFactory]:
-    """Every pass of this folder by name."""
+    """Every pass of the folders of passes by name."""
     found: dict[str, PassFactory] = {"PrintIR": PrintIR}
-    package = importlib.import_module("relaybuild.passes")
-    for entry in sorted(pkgutil.iter_modules(package.__path__), key=lambda entry: entry.name):
-        if entry.name.startswith("_"):
-            continue
-        module = importlib.import_module(f"relaybuild.passes.{entry.name}")
-        for value in vars(module).values():
-            if _is_pass_of(module.__name__, value):
-                found[pass_info(value).name] = cast(PassFactory, value)
+    for folder in _FOLDERS:
+        package = importlib.import_module(folder)
+        for entry in sorted(pkgutil.iter_modules(package.__path__), key=lambda entry: entry.name):
+            if entry.name.startswith("_"):
+                continue
+            module = importlib.import_module(f"{folder}.{entry.name}")
+            for value in vars(module).values():
+                if _is_pass_of(module.__name__, value):
+                    found[pass_info(value).name] = cast(PassFactory, value)
     return found
 
 
