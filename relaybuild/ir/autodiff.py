@@ -18,6 +18,7 @@ from relaybuild.ir.gradients._build import field_of, filled
 from relaybuild.ir.op import Op, call_op
 from relaybuild.ir.scopes import Scope, ScopeTree, common_scope, scope_tree
 from relaybuild.ir.types import TensorType, TupleType, Type
+from relaybuild.ir.visitor import post_order_over
 
 
 def pullback(root: Expr, grad: Expr, wrt: Sequence[Expr]) -> list[Expr | None]:
@@ -239,20 +240,8 @@ def _replaced(root: Expr, replacements: Mapping[int, Expr]) -> Expr:
 
 
 def _between(root: Expr, stop: set[int], inputs: Callable[[Expr], Sequence[Expr]]) -> Iterator[Expr]:
-    """Nodes from which `root` is computed, children first, nothing below those in `stop`."""
-    seen: set[int] = set()
-    stack: list[tuple[Expr, bool]] = [(root, False)]
-    while stack:
-        node, expanded = stack.pop()
-        if expanded:
-            yield node
-            continue
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        stack.append((node, True))
-        if id(node) not in stop:
-            stack.extend((child, False) for child in reversed(inputs(node)) if id(child) not in seen)
+    """Nodes from which `root` is computed, inputs first, nothing below those in `stop`."""
+    return post_order_over([root], lambda node: () if id(node) in stop else inputs(node))
 
 
 def _children(node: Expr) -> Sequence[Expr]:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from operator import methodcaller
 
 from relaybuild.ir.expr import Expr, Var
+
+_CHILDREN: Callable[[Expr], Sequence[Expr]] = methodcaller("children")
 
 
 def post_order(*roots: Expr) -> Iterator[Expr]:
     """Every reachable node once, children before parents, in evaluation order; binders are not visited."""
+    return post_order_over(roots, _CHILDREN)
+
+
+def post_order_over(roots: Sequence[Expr], inputs: Callable[[Expr], Sequence[Expr]]) -> Iterator[Expr]:
+    """Every node that `inputs` lead to from the roots, once, a node's inputs before it, in their order."""
     seen: set[int] = set()
     stack: list[tuple[Expr, bool]] = [(root, False) for root in reversed(roots)]
     while stack:
@@ -19,12 +27,12 @@ def post_order(*roots: Expr) -> Iterator[Expr]:
         if id(node) in seen:
             continue
         seen.add(id(node))
-        children = node.children()
-        if not children:
+        before = inputs(node)
+        if not before:
             yield node
             continue
         stack.append((node, True))
-        stack.extend((child, False) for child in reversed(children) if id(child) not in seen)
+        stack.extend((child, False) for child in reversed(before) if id(child) not in seen)
 
 
 def rewrite(root: Expr, rule: Callable[[Expr], Expr], memo: dict[int, Expr] | None = None) -> Expr:

@@ -1,6 +1,7 @@
 """Layouts in attributes of operators: reading them, types of stored tensors, the way back to plain ones.
 
-Knows no operator but `layout_transform`, with which packed calls are written as plain ones.
+Knows no operator but `layout_transform`, with which packed calls are written as plain ones, and what operators over
+images have in common.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from functools import lru_cache
 from typing import Any
 
 from relaybuild.ir.expr import Call, Expr
-from relaybuild.ir.layout import Layout, LayoutCall, LayoutChoice, is_plain
-from relaybuild.ir.op import TypeMismatch, get_op
+from relaybuild.ir.layout import Layout, LayoutAttrs, LayoutCall, LayoutChoice, is_plain
+from relaybuild.ir.op import Attrs, Evaluate, InferType, Op, OpKind, Precision, TypeMismatch, get_op
 from relaybuild.ir.ops._shapes import expect_rank
 from relaybuild.ir.types import Extent, TensorType
 
@@ -100,3 +101,24 @@ def as_plain_call(call: Call, standards: Sequence[str]) -> Expr:
     args = [transformed(arg, text, standard) for arg, text, standard in zip(call.args, inputs, standards)]
     plain = replace(attrs, **dict(zip(names.inputs, standards)), **({names.output: ""} if names.output else {}))
     return transformed(Call(call.op, args, plain, call.span), standards[0], result)
+
+
+def image_op(name: str, infer_type: InferType, evaluate: Evaluate, attrs_type: type[Attrs]) -> Op:
+    """An operator over images in any `layout`, which is that of NCHW images between changes of layout."""
+    return Op(
+        name,
+        1,
+        infer_type,
+        evaluate,
+        OpKind.ANCHOR,
+        attrs_type,
+        arg_names=("data",),
+        follow_layout=follow_images,
+        layout_attrs=LayoutAttrs(("layout",)),
+        precision=Precision.FOLLOW,
+        decompose=_in_nchw,
+    )
+
+
+def _in_nchw(call: Call) -> Expr:
+    return as_plain_call(call, ("NCHW",))

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from relaybuild.ir.expr import Call, Expr
-from relaybuild.ir.layout import LayoutAttrs, store, unstore
-from relaybuild.ir.op import Attrs, Op, OpKind, Precision, TypeMismatch
-from relaybuild.ir.ops._layouts import as_plain_call, expect_layout, follow_images, logical_shape, stored_type
+from relaybuild.ir.layout import store, unstore
+from relaybuild.ir.op import Attrs, TypeMismatch
+from relaybuild.ir.ops._layouts import expect_layout, image_op, logical_shape, stored_type
 from relaybuild.ir.ops._shapes import (
     FLOAT,
     NUMERIC,
@@ -105,25 +104,8 @@ def adaptive_windows(extent: int, places: int) -> list[tuple[int, int]]:
     return [(place * extent // places, -(-(place + 1) * extent // places)) for place in range(places)]
 
 
-def decompose(call: Call) -> Expr:
-    """The pooling of NCHW data, between changes of layout."""
-    return as_plain_call(call, ("NCHW",))
-
-
 OPS = tuple(
-    Op(
-        name,
-        1,
-        infer_type,
-        evaluate,
-        OpKind.ANCHOR,
-        attrs_type,
-        arg_names=("data",),
-        follow_layout=follow_images,
-        layout_attrs=LayoutAttrs(("layout",)),
-        precision=Precision.FOLLOW,
-        decompose=decompose,
-    )
+    image_op(name, infer_type, evaluate, attrs_type)
     for name, infer_type, evaluate, attrs_type in (
         ("nn.global_avg_pool2d", infer_avg_type, evaluate_avg, GlobalPool2DAttrs),
         ("nn.global_max_pool2d", infer_max_type, evaluate_max, GlobalPool2DAttrs),

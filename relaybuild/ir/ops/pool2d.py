@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from relaybuild.ir.expr import Call, Expr
-from relaybuild.ir.layout import LayoutAttrs, store, unstore
-from relaybuild.ir.op import Attrs, Op, OpKind, Precision
-from relaybuild.ir.ops._layouts import as_plain_call, expect_layout, follow_images, logical_shape, stored_type
+from relaybuild.ir.layout import store, unstore
+from relaybuild.ir.op import Attrs
+from relaybuild.ir.ops._layouts import expect_layout, image_op, logical_shape, stored_type
 from relaybuild.ir.ops._shapes import (
     FLOAT,
     NUMERIC,
@@ -145,25 +144,8 @@ def _padded(data: Array, attrs: MaxPool2DAttrs, value: float | int) -> tuple[Arr
     return pad_spatial(data, attrs.padding, value, beyond), places
 
 
-def decompose(call: Call) -> Expr:
-    """The pooling of NCHW data, between changes of layout."""
-    return as_plain_call(call, ("NCHW",))
-
-
 OPS = tuple(
-    Op(
-        name,
-        1,
-        infer_type,
-        evaluate,
-        OpKind.ANCHOR,
-        attrs_type,
-        arg_names=("data",),
-        follow_layout=follow_images,
-        layout_attrs=LayoutAttrs(("layout",)),
-        precision=Precision.FOLLOW,
-        decompose=decompose,
-    )
+    image_op(name, infer_type, evaluate, attrs_type)
     for name, infer_type, evaluate, attrs_type in (
         ("nn.max_pool2d", infer_max_type, evaluate_max, MaxPool2DAttrs),
         ("nn.avg_pool2d", infer_avg_type, evaluate_avg, AvgPool2DAttrs),
