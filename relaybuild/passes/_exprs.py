@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeGuard
 
+from relaybuild.ir.adt import Constructor
 from relaybuild.ir.expr import (
     Call,
     Constant,
@@ -15,6 +16,7 @@ from relaybuild.ir.expr import (
     RefWrite,
     Tuple,
     TupleGetItem,
+    Var,
 )
 from relaybuild.ir.scopes import is_atom
 from relaybuild.ir.types import TensorType, TupleType, Type
@@ -34,14 +36,24 @@ def tensor_type(node: Expr) -> TensorType | None:
 
 def observes_effects(function: Function) -> bool:
     """Whether references can play a part in a function: it makes or uses them, or is handed them, or closures over
-    them."""
+    them, as arguments or as results of what it calls."""
     if any(_holds_references(param) for param in function.params):
         return True
-    return any(isinstance(node, (RefCreate, RefRead, RefWrite)) for node in post_order(function))
+    return any(_is_reference_step(node) or _brings_references(node) for node in post_order(function))
 
 
-def _holds_references(param: Expr) -> bool:
-    stack: list[Type | None] = [param.checked_type if param.has_type else None]
+def _is_reference_step(node: Expr) -> bool:
+    return isinstance(node, (RefCreate, RefRead, RefWrite))
+
+
+def _brings_references(node: Expr) -> bool:
+    is_call = isinstance(node, Call) and isinstance(node.op, Expr) and not isinstance(node.op, Constructor)
+    return is_call and _holds_references(node)
+
+
+def _holds_references(value: Expr) -> bool:
+    """Whether a value's type, as far as it is known, leaves room for references."""
+    stack: list[Type | None] = [value.checked_type if value.has_type else None]
     while stack:
         kind = stack.pop()
         if kind is None or not isinstance(kind, (TensorType, TupleType)):
@@ -92,6 +104,11 @@ class ConstantExprs:
         if self._also(node):
             return True
         return _may_be_constant(node) and all(self._known[id(child)][1] for child in node.children())
+
+
+def effect_free() -> ConstantExprs:
+    """Which expressions are operators over variables and constants alone, so that leaving them out loses no effect."""
+    return ConstantExprs(lambda node: isinstance(node, Var))
 
 
 def _may_be_constant(node: Expr) -> bool:

@@ -20,7 +20,7 @@ from relaybuild.ir.module import IRModule
 from relaybuild.ir.op import Op, StaticForm
 from relaybuild.ir.types import TensorType, TupleType
 from relaybuild.passes._definitions import Definitions, rewrite_definitions
-from relaybuild.passes._exprs import tensor_type
+from relaybuild.passes._exprs import ConstantExprs, effect_free, observes_effects, tensor_type
 from relaybuild.passes.infra import FunctionPass, PassContext, PassInfo
 
 MOST_ELEMENTS = 64
@@ -34,13 +34,18 @@ class DynamicToStatic(FunctionPass):
     info: ClassVar[PassInfo] = PassInfo("DynamicToStatic", 2, ("InferType",))
 
     def transform_function(self, func: Function, mod: IRModule, ctx: PassContext) -> Function:
-        return rewrite_definitions(ctx, func, _Shapes().static)
+        return rewrite_definitions(ctx, func, _Shapes(observes_effects(func)).static)
 
 
 @dataclass
 class _Shapes:
-    """The values of small tensors, by the id of the node; the node is kept with its value."""
+    """The values of small tensors, by the id of the node; the node is kept with its value.
 
+    With `effects`, only of those that can be left out without losing one.
+    """
+
+    effects: bool
+    pure: ConstantExprs = field(default_factory=effect_free)
     known: dict[int, tuple[Expr, Any]] = field(default_factory=dict)
 
     def static(self, node: Expr, definitions: Definitions) -> Expr:
@@ -62,7 +67,7 @@ class _Shapes:
         if isinstance(node, Constant):
             return node.data if not node.is_weight and node.data.size <= MOST_ELEMENTS else None
         if isinstance(node, Call) and node.op_name == "shape_of":
-            return _shape(node)
+            return _shape(node) if not self.effects or self.pure.holds(node) else None
         values = [self._value(child, definitions) for child in node.children()]
         if not values or any(value is None for value in values) or not _is_small(node):
             return None

@@ -20,7 +20,7 @@ from relaybuild.ir.expr import Call, Expr, Function, Tuple, const
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.norms import NORMS, along
 from relaybuild.ir.op import call_op
-from relaybuild.passes._exprs import observes_effects, projected, tensor_type
+from relaybuild.passes._exprs import effect_free, observes_effects, projected, tensor_type
 from relaybuild.passes._rewrite import rewrite_under
 from relaybuild.passes.infra import FunctionPass, PassContext, PassInfo
 
@@ -36,12 +36,14 @@ class SimplifyInference(FunctionPass):
     norms: bool = True
 
     def transform_function(self, func: Function, mod: IRModule, ctx: PassContext) -> Function:
-        effects = observes_effects(func)
+        effects, pure = observes_effects(func), effect_free()
         rules = {**_RULES, **(NORMS if self.norms else {})}
 
         def simplified(node: Expr) -> Expr:
             if isinstance(node, Call) and node.op_name in rules:
-                return node if tensor_type(node.args[0]) is None else rules[node.op_name](node)
+                # parameters may be left out, and change places
+                keeps = effects and not all(pure.holds(arg) for arg in node.args[1:])
+                return node if keeps or tensor_type(node.args[0]) is None else rules[node.op_name](node)
             return projected(node, effects=effects)
 
         result = rewrite_under(ctx, func, simplified)
