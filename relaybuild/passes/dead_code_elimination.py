@@ -6,7 +6,7 @@ nothing uses are in no program, and need no pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
@@ -39,10 +39,14 @@ class DeadCodeElimination(ModulePass):
     entry_functions: tuple[str, ...] = ("main",)
 
     def transform_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
-        mod = self._each(without_unused(mod, self.entry_functions), _without_dead_lets, ctx)
+        mod = self._each(self._without_unused(mod, ctx), _without_dead_lets, ctx)
         # what only dead lets called
-        mod = without_unused(mod, self.entry_functions)
+        mod = self._without_unused(mod, ctx)
         return self._each(mod, _inlined_once, ctx) if self.inline_once else mod
+
+    def _without_unused(self, mod: IRModule, ctx: PassContext) -> IRModule:
+        fewer = without_unused(mod, self.entry_functions)
+        return fewer if fewer is not mod and ctx.allow_rewrite("functions that nothing reaches go") else mod
 
     def _each(self, mod: IRModule, transform: _Transform, ctx: PassContext) -> IRModule:
         lets = {name: _lets(function) for name, function in mod.functions.items() if not is_left_alone(function)}
@@ -63,19 +67,21 @@ def _lets(function: Function) -> list[Let]:
 
 
 def _without_dead_lets(function: Function, lets: Sequence[Let], impure: Set[int], ctx: PassContext) -> Function:
-    needed = _needed_variables(function, {id(let.var): let.value for let in lets}, impure)
+    dead = _dead_variables(function, lets, impure)
     result = rewrite_under(
-        ctx, function, lambda node: node.body if isinstance(node, Let) and id(node.var) not in needed else node
+        ctx, function, lambda node: node.body if isinstance(node, Let) and id(node.var) in dead else node
     )
     assert isinstance(result, Function)
     return result
 
 
-def _needed_variables(root: Expr, values: Mapping[int, Expr], impure: Set[int]) -> set[int]:
-    """Ids of the variables on which the result or an effect depends.
+def _dead_variables(root: Expr, lets: Sequence[Let], impure: Set[int]) -> set[int]:
+    """Ids of the variables of lets on which neither the result nor an effect depends.
 
     A let's value counts once its variable is reached, or at once where it has an effect; then its variable stays.
+    Those of lets within a value that does not count are none of them, since they go with it.
     """
+    values = {id(let.var): let.value for let in lets}
     needed: set[int] = set()
     seen: set[int] = set()
     stack: list[Expr] = [root]
@@ -94,7 +100,7 @@ def _needed_variables(root: Expr, values: Mapping[int, Expr], impure: Set[int]) 
                 stack.append(node.value)
         else:
             stack.extend(node.children())
-    return needed
+    return {id(let.var) for let in lets if id(let) in seen and id(let.var) not in needed}
 
 
 def _inlined_once(function: Function, lets: Sequence[Let], impure: Set[int], ctx: PassContext) -> Function:

@@ -217,6 +217,7 @@ def _rebuilt(
 ) -> Function:
     done: dict[int, Expr] = {}
     first: dict[int, Expr] = {}
+    is_merged = False
     for node in order:
         if isinstance(node, Var):
             done[id(node)] = done[id(gone[id(node)])] if id(node) in gone else node
@@ -226,6 +227,7 @@ def _rebuilt(
             rebuilt = node.with_children([done[id(child)] for child in node.children()])
             group = classes.get(id(node))
             done[id(node)] = rebuilt if group is None else allowed(ctx, rebuilt, first.setdefault(group, rebuilt))
-    result = done[id(function)]
+            is_merged = is_merged or done[id(node)] is not rebuilt
+    result = done[id(function)] if is_merged else function
     assert isinstance(result, Function)
     return result

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from random_language import language_arguments, language_modules
 
 from relaybuild.ir.interpreter import interpret
@@ -60,6 +61,18 @@ def test_passes_keep_meaning_types_and_input(each: Pass, mod: IRModule) -> None:
     assert print_module(mod) == text
     verify_module(after, "typed")
     assert after["main"].checked_type == kind
+    assert_same_result(mod, after)
+
+
+@pytest.mark.parametrize("each", PASSES, ids=lambda each: each.info.name)
+@settings(EXAMPLES, max_examples=12)
+@given(language_modules(), st.integers(0, 5))
+def test_passes_can_be_stopped_after_any_change(each: Pass, mod: IRModule, limit: int) -> None:
+    with PassContext(opt_level=4, max_rewrites=limit):
+        after = each(mod)
+    verify_module(after, "typed")
+    assert after["main"].checked_type == mod["main"].checked_type
+    assert limit or structural_equal(after, mod)
     assert_same_result(mod, after)
 
 

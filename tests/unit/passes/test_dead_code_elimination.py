@@ -6,12 +6,15 @@ import time
 
 import pytest
 
-from relaybuild.ir.expr import Function, Tuple, TupleGetItem, var
+from relaybuild.ir.expr import Function, Let, Tuple, TupleGetItem, var
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.op import call_op
 from relaybuild.ir.parser import parse
 from relaybuild.ir.structural import structural_equal
+from relaybuild.ir.verifier import verify_module
+from relaybuild.ir.visitor import post_order
 from relaybuild.passes.dead_code_elimination import DeadCodeElimination
+from relaybuild.passes.infra import PassContext
 from relaybuild.passes.to_a_normal_form import ToANormalForm
 
 
@@ -118,3 +121,20 @@ def test_a_function_that_only_a_dead_binding_calls() -> None:
         parse("def @f(%x: float32) { exp(%x) }\ndef @main(%x: float32) { let %a = @f(%x); %x }")
     )
     assert list(found.functions) == ["main"]
+
+
+@pytest.mark.parametrize("limit", range(4))
+def test_what_a_dead_value_binds_stays_while_the_value_does(limit: int) -> None:
+    """However many changes are allowed, what comes out is a program."""
+    mod = parse("def @main(%x: float32) { let %c = exp(%x); let %a = { let %d = tanh(%c); %d + %d }; %x }")
+    with PassContext(max_rewrites=limit):
+        found = DeadCodeElimination()(mod)
+    verify_module(found, "typed")
+    lets = [node for node in post_order(found["main"]) if isinstance(node, Let)]
+    assert len(lets) == [3, 1, 0, 0][limit]
+
+
+def test_a_function_that_nothing_reaches_goes_as_a_change() -> None:
+    mod = parse("def @f(%x: float32) { exp(%x) }\ndef @main(%x: float32) { %x }")
+    with PassContext(max_rewrites=0):
+        assert DeadCodeElimination()(mod) is mod

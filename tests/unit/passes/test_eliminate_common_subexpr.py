@@ -7,6 +7,7 @@ from relaybuild.ir.module import IRModule
 from relaybuild.ir.parser import parse
 from relaybuild.ir.visitor import post_order
 from relaybuild.passes.eliminate_common_subexpr import EliminateCommonSubexpr
+from relaybuild.passes.infra import PassContext
 
 
 def count(mod: IRModule, name: str) -> int:
@@ -58,3 +59,10 @@ def test_a_variable_goes_where_its_value_is_used_otherwise() -> None:
         """
     )
     assert count(EliminateCommonSubexpr()(mod), "tanh") == 1
+
+
+def test_nothing_changes_where_no_change_is_allowed() -> None:
+    """A let whose value is used otherwise stays as well."""
+    mod = parse("def @main(%x: float32) { %0 = exp(%x); %1 = { let %a = %0; tanh(%a) }; %1 + tanh(%0) }")
+    with PassContext(opt_level=3, max_rewrites=0):
+        assert EliminateCommonSubexpr()(mod) is mod
