@@ -7,6 +7,7 @@ operators that Relay writes with other arguments have functions of their own her
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any as Anything
@@ -61,6 +62,7 @@ from relaybuild.ir.types import (
 from relaybuild.ir.visitor import free_vars, substitute
 from relaybuild.passes import infra as _infra
 from relaybuild.passes import instruments as _instruments
+from relaybuild.passes import op_rewrites as _op_rewrites
 from relaybuild.passes.infra import PassContext
 
 __all__ = [
@@ -213,15 +215,21 @@ class _Transform:
     def __getattr__(self, name: str) -> Anything:
         if not name.startswith("_"):
             # an attribute of the machinery first: finding all passes imports them
-            for module in (_infra, _instruments):
+            for module in (_infra, _instruments, _op_rewrites):
                 if hasattr(module, name):
                     return getattr(module, name)
+            if name in _FUNCTIONS:
+                return getattr(importlib.import_module(f"relaybuild.passes.{_FUNCTIONS[name]}"), name)
             if name in _infra.builtin_passes():
                 return _infra.builtin_passes()[name]
         raise AttributeError(f"relay.transform has no '{name}'; its passes are {', '.join(_infra.builtin_passes())}")
 
     def __dir__(self) -> list[str]:
-        return sorted((*_infra.builtin_passes(), *_infra.__all__))
+        return sorted((*_infra.builtin_passes(), *_infra.__all__, *_FUNCTIONS))
+
+
+_FUNCTIONS = {"gradient": "first_order_gradient", "with_layouts": "_layouts"}
+"""Functions of `relay.transform` beside the passes, and the modules that have them."""
 
 
 class _Namespace:

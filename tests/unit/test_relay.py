@@ -15,6 +15,7 @@ from relaybuild.ir.expr import Call, Expr
 from relaybuild.ir.interpreter import interpret
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.structural import structural_equal
+from relaybuild.passes import op_rewrites
 
 
 def value_of(expr: Expr) -> Any:
@@ -236,3 +237,13 @@ def test_the_names_are_those_of_the_list() -> None:
     for name in relay.__all__:
         assert getattr(relay, name) is not None
     assert isinstance(relay.abs(relay.const(1.0)), Call)
+
+
+def test_transform_offers_rules_per_operator_and_gradients() -> None:
+    x = relay.var("x", (3,))
+    found = relay.transform.gradient(relay.Function([x], relay.sum(relay.exp(x))))
+    value, (grad,) = interpret(relay.Module({"main": found}), np.zeros(3, np.float32))
+    assert value == 3
+    np.testing.assert_array_equal(grad, np.ones(3, np.float32))
+    assert {"gradient", "with_layouts"} <= set(dir(relay.transform))
+    assert relay.transform.register_legalize is op_rewrites.register_legalize
