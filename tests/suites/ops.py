@@ -203,6 +203,12 @@ def unary_numeric(name: str, r: Random) -> Iterator[Sample]:
     yield [r.between(0, 9, 7, dtype="uint8")], {}
 
 
+@samples("annotation.compiler_begin", "annotation.compiler_end")
+def annotations(name: str, r: Random) -> Iterator[Sample]:
+    yield [r.real(2, 3)], {"compiler": "default"}
+    yield [(r.real(4), r.bits(2))], {"compiler": "vendor"}
+
+
 @samples("isnan", "isinf")
 def unary_tests(name: str, r: Random) -> Iterator[Sample]:
     yield [np.asarray([[np.nan, 1.0], [np.inf, -np.inf]], "float32")], {}
