@@ -36,8 +36,11 @@ def bind_nodes(
     """The function with lets for the nodes that `choose(blocks)` says, each in the block in which it is computed.
 
     Variables, constants, globals, constructors and sealed functions are never bound. Lets within expressions move to
-    the begin of their block. With `drop_copies`, a let of what needs none goes, and its variable with it.
+    the begin of their block. With `drop_copies`, a let of what needs none goes, and its variable with it. A sealed
+    function is returned as it is.
     """
+    if is_sealed(function):
+        return function
     blocks = find_blocks(function)
     result = _Binder(blocks, choose(blocks), drop_copies).run(function)
     assert isinstance(result, Function)

@@ -7,7 +7,7 @@ cut out for a kernel or a backend stay as they are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar
@@ -47,9 +47,12 @@ class FoldConstant(FunctionPass):
             if isinstance(node, Var):
                 # a let's value is visited before the uses of its variable
                 bound = done.get(id(values[id(node)])) if id(node) in values else None
-                done[id(node)] = bound if bound is not None and _constant_value(bound) is not None else node
+                is_constant = bound is not None and _constant_value(bound) is not None
+                done[id(node)] = allowed(ctx, node, bound) if bound is not None and is_constant else node
             elif is_sealed(node):
                 done[id(node)] = node
+            elif isinstance(node, Let):
+                done[id(node)] = _let(ctx, node, done)
             else:
                 children = [done[id(child)] for child in node.children()]
                 rebuilt = node.with_children(children)
@@ -65,8 +68,6 @@ class FoldConstant(FunctionPass):
             return projected(node, effects=effects)
         if isinstance(node, If) and isinstance(node.cond, Constant):
             return node.true_branch if bool(node.cond.data) else node.false_branch
-        if isinstance(node, Let) and _constant_value(node.value) is not None:
-            return node.body
         return node
 
     def _call(self, node: Call, effects: bool) -> Expr:
@@ -86,6 +87,15 @@ class FoldConstant(FunctionPass):
         if constants and self.fold_weights:
             return float("inf")
         return max(_SMALL, *(constant.data.size for constant in constants), 0)
+
+
+def _let(ctx: PassContext, node: Let, done: Mapping[int, Expr]) -> Expr:
+    """A let whose variable may have become a constant wherever it was used, or was not used at all."""
+    value, body = done[id(node.value)], done[id(node.body)]
+    rebuilt = node.with_children((value, body))
+    if id(node.var) in done:
+        return rebuilt if done[id(node.var)] is node.var else body
+    return allowed(ctx, rebuilt, body) if _constant_value(value) is not None else rebuilt
 
 
 def _static_shape(node: Call) -> Expr:
