@@ -7,7 +7,7 @@ Knows nothing of inference or of how a match is run.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -69,6 +69,7 @@ class TypeData:
     type_vars: tuple[TypeVar, ...]
     constructors: tuple[Constructor, ...]
     span: Span | None
+    _by_name: Mapping[str, Constructor]
 
     def __init__(
         self,
@@ -81,6 +82,7 @@ class TypeData:
         _set(self, "type_vars", tuple(type_vars))
         _set(self, "constructors", tuple(constructors))
         _set(self, "span", span)
+        _set(self, "_by_name", {each.name: each for each in self.constructors})
         _check_constructors(self)
         base = _tag_base(header.name)
         result = TypeCall(header, self.type_vars)
@@ -95,7 +97,7 @@ class TypeData:
 
     def find_constructor(self, name: str) -> Constructor | None:
         """The constructor of that name, or None."""
-        return next((each for each in self.constructors if each.name == name), None)
+        return self._by_name.get(name)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -192,14 +194,18 @@ def subpatterns(pattern: Pattern) -> Iterator[Pattern]:
             stack.extend(reversed(top.patterns))
 
 
-def _with_vars(pattern: Pattern, renamed: dict[int, Var]) -> Pattern:
-    if isinstance(pattern, PatternVar):
-        return PatternVar(renamed[id(pattern.var)])
-    if isinstance(pattern, PatternConstructor):
-        return PatternConstructor(pattern.constructor, tuple(_with_vars(each, renamed) for each in pattern.patterns))
-    if isinstance(pattern, PatternTuple):
-        return PatternTuple(tuple(_with_vars(each, renamed) for each in pattern.patterns))
-    return pattern
+def _with_vars(pattern: Pattern, renamed: Mapping[int, Var]) -> Pattern:
+    done: dict[int, Pattern] = {}
+    for inner in reversed(list(subpatterns(pattern))):
+        if isinstance(inner, PatternVar):
+            done[id(inner)] = PatternVar(renamed[id(inner.var)])
+        elif isinstance(inner, PatternConstructor):
+            done[id(inner)] = PatternConstructor(inner.constructor, tuple(done[id(each)] for each in inner.patterns))
+        elif isinstance(inner, PatternTuple):
+            done[id(inner)] = PatternTuple(tuple(done[id(each)] for each in inner.patterns))
+        else:
+            done[id(inner)] = inner
+    return done[id(pattern)]
 
 
 def _check_constructors(data: TypeData) -> None:

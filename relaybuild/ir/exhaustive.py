@@ -8,12 +8,45 @@ that are written are looked into, so that recursive types need no bound.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
-from relaybuild.ir.adt import Constructor, Pattern, PatternConstructor, PatternTuple, PatternWildcard, TypeData
+from relaybuild.ir.adt import (
+    Constructor,
+    Pattern,
+    PatternConstructor,
+    PatternTuple,
+    PatternVar,
+    PatternWildcard,
+    TypeData,
+)
+from relaybuild.ir.trampoline import Step, run
 
 _ANY = PatternWildcard()
-_Row: TypeAlias = "tuple[Pattern, ...]"
+_Cells: TypeAlias = "tuple[Pattern, Any] | None"
+_Example: TypeAlias = "list[Pattern] | None"
+"""A value for each column, the last column's first."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """Patterns, the first with the rest, and how many of them do not fit every value."""
+
+    cells: _Cells
+    refutable: int
+
+    @property
+    def head(self) -> Pattern:
+        assert self.cells is not None
+        return self.cells[0]
+
+    def opened(self, fields: Sequence[Pattern]) -> _Row:
+        """The row with the fields of its first pattern in place of that."""
+        assert self.cells is not None
+        cells: _Cells = self.cells[1]
+        for field in reversed(fields):
+            cells = (field, cells)
+        return _Row(cells, self.refutable - _is_refutable(self.head) + sum(map(_is_refutable, fields)))
 
 
 def uncovered_example(patterns: Sequence[Pattern], definitions: Mapping[str, TypeData]) -> str | None:
@@ -21,77 +54,95 @@ def uncovered_example(patterns: Sequence[Pattern], definitions: Mapping[str, Typ
 
     `definitions` are the algebraic data types by name. Patterns must agree in type.
     """
-    found = _missing([(pattern,) for pattern in patterns], 1, definitions)
-    return None if found is None else found[0]
+    rows = [_Row((pattern, None), _is_refutable(pattern)) for pattern in patterns]
+    found = run(_missing(rows, 1, definitions))
+    return None if found is None else _text(found[0])
 
 
-def _missing(rows: Sequence[_Row], width: int, definitions: Mapping[str, TypeData]) -> list[str] | None:
+def _missing(rows: Sequence[_Row], width: int, definitions: Mapping[str, TypeData]) -> Step[_Example]:
     """Values, one for each of `width` columns, that no row fits."""
-    if not width:
-        return None if rows else []
-    heads = [row[0] for row in rows]
+    if not rows:
+        return [_ANY] * width
+    if not all(row.refutable for row in rows):
+        return None
+    heads = [row.head for row in rows]
     arity = next((len(head.patterns) for head in heads if isinstance(head, PatternTuple)), None)
     if arity is not None:
-        return _missing_tuple(rows, arity, width, definitions)
-    written = {head.constructor: None for head in heads if isinstance(head, PatternConstructor)}
-    if not written:
-        return _before("_", _missing([row[1:] for row in rows], width - 1, definitions))
-    return _missing_constructor(rows, list(written), width, definitions)
+        return (yield _missing_tuple(rows, arity, width, definitions))  # type: ignore[no-any-return]
+    if any(isinstance(head, PatternConstructor) for head in heads):
+        return (yield _missing_constructor(rows, width, definitions))  # type: ignore[no-any-return]
+    rest = yield _missing([row.opened(()) for row in rows], width - 1, definitions)
+    return _with(_ANY, rest)
 
 
-def _missing_tuple(
-    rows: Sequence[_Row], arity: int, width: int, definitions: Mapping[str, TypeData]
-) -> list[str] | None:
-    inner = [(*_tuple_fields(row[0], arity), *row[1:]) for row in rows]
-    found = _missing(inner, width - 1 + arity, definitions)
-    if found is None:
-        return None
-    comma = "," if arity == 1 else ""
-    return [f"({', '.join(found[:arity])}{comma})", *found[arity:]]
+def _missing_tuple(rows: Sequence[_Row], arity: int, width: int, definitions: Mapping[str, TypeData]) -> Step[_Example]:
+    opened = [row.opened(_fields(row.head, arity)) for row in rows]
+    found: _Example = yield _missing(opened, width - 1 + arity, definitions)
+    return None if found is None else _with(PatternTuple(_taken(found, arity)), found)
 
 
-def _missing_constructor(
-    rows: Sequence[_Row], written: Sequence[Constructor], width: int, definitions: Mapping[str, TypeData]
-) -> list[str] | None:
-    data = definitions.get(written[0].belongs_to.name)
-    every = data.constructors if data is not None else tuple(written)
-    for constructor in every:
-        if constructor not in written:
-            others = [row[1:] for row in rows if not isinstance(row[0], PatternConstructor)]
-            found = _before(
-                _applied(constructor, ["_"] * len(constructor.inputs)), _missing(others, width - 1, definitions)
-            )
+def _missing_constructor(rows: Sequence[_Row], width: int, definitions: Mapping[str, TypeData]) -> Step[_Example]:
+    """The constructors that no row has written are alike: one of them stands for all."""
+    written: dict[Constructor, list[_Row]] = {}
+    others = []
+    for row in rows:
+        if isinstance(row.head, PatternConstructor):
+            written.setdefault(row.head.constructor, []).append(row)
         else:
-            found = _missing_of(constructor, rows, width, definitions)
+            others.append(row)
+    data = definitions.get(next(iter(written)).belongs_to.name)
+    every = data.constructors if data is not None else tuple(written)
+    absent = next((each for each in every if each not in written), None)
+    for constructor in (each for each in every if each in written or each is absent):
+        count = len(constructor.inputs)
+        fitting = [*written.get(constructor, ()), *others]
+        opened = [row.opened(_fields(row.head, count)) for row in fitting]
+        found: _Example = yield _missing(opened, width - 1 + count, definitions)
         if found is not None:
-            return found
+            return _with(PatternConstructor(constructor, _taken(found, count)), found)
     return None
 
 
-def _missing_of(
-    constructor: Constructor, rows: Sequence[_Row], width: int, definitions: Mapping[str, TypeData]
-) -> list[str] | None:
-    count = len(constructor.inputs)
-    inner = [
-        (*fields, *row[1:]) for row in rows if (fields := _constructor_fields(row[0], constructor, count)) is not None
-    ]
-    found = _missing(inner, width - 1 + count, definitions)
-    return None if found is None else [_applied(constructor, found[:count]), *found[count:]]
+def _is_refutable(pattern: Pattern) -> bool:
+    """Whether a pattern is taken apart."""
+    return isinstance(pattern, (PatternConstructor, PatternTuple))
 
 
-def _tuple_fields(pattern: Pattern, arity: int) -> _Row:
-    return pattern.patterns if isinstance(pattern, PatternTuple) else (_ANY,) * arity
+def _fields(pattern: Pattern, count: int) -> Sequence[Pattern]:
+    return pattern.patterns if isinstance(pattern, (PatternConstructor, PatternTuple)) else (_ANY,) * count
 
 
-def _constructor_fields(pattern: Pattern, constructor: Constructor, count: int) -> _Row | None:
-    if isinstance(pattern, PatternConstructor):
-        return pattern.patterns if pattern.constructor == constructor else None
-    return (_ANY,) * count
+def _with(first: Pattern, rest: _Example) -> _Example:
+    if rest is not None:
+        rest.append(first)
+    return rest
 
 
-def _applied(constructor: Constructor, fields: Sequence[str]) -> str:
-    return f"{constructor.name}({', '.join(fields)})" if fields else constructor.name
+def _taken(found: list[Pattern], count: int) -> tuple[Pattern, ...]:
+    """The values of the first `count` columns, taken off."""
+    start = len(found) - count
+    fields = tuple(reversed(found[start:]))
+    del found[start:]
+    return fields
 
 
-def _before(first: str, rest: list[str] | None) -> list[str] | None:
-    return None if rest is None else [first, *rest]
+def _text(value: Pattern) -> str:
+    out: list[str] = []
+    stack: list[Pattern | str] = [value]
+    while stack:
+        top = stack.pop()
+        if isinstance(top, str):
+            out.append(top)
+        elif isinstance(top, (PatternWildcard, PatternVar)):
+            out.append("_")
+        else:
+            stack.extend(reversed(_pieces(top)))
+    return "".join(out)
+
+
+def _pieces(value: PatternConstructor | PatternTuple) -> list[Pattern | str]:
+    name = value.constructor.name if isinstance(value, PatternConstructor) else ""
+    if name and not value.patterns:
+        return [name]
+    inner = [piece for field in value.patterns for piece in (", ", field)][1:]
+    return [f"{name}(", *inner, ",)" if not name and len(inner) == 1 else ")"]

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from relaybuild.errors import TypeCheckError
+from relaybuild.errors import TypeCheckError, UserError
+from relaybuild.ir.dtypes import numpy_dtype
 from relaybuild.ir.operators import Operators
-from relaybuild.ir.types import FuncType, RefType, TensorType, TupleType, Type, is_complete
+from relaybuild.ir.types import DTYPES, FuncType, RefType, TensorType, TupleType, Type, is_complete
 from relaybuild.ir.types import TypeVar as RelayTypeVar
 
 if TYPE_CHECKING:
@@ -49,6 +50,12 @@ class Expr(Operators):
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{type(self).__name__} is immutable: build a new node instead of setting '{name}'")
+
+    def __str__(self) -> str:
+        """The expression as text, without the metadata of its weights; types are not shown."""
+        from relaybuild.ir.printer import expr_text
+
+        return expr_text(self)
 
     @property
     def checked_type(self) -> Type:
@@ -446,25 +453,42 @@ class RefWrite(Expr):
         return typed_alike(self, RefWrite(children[0], children[1], self.span))
 
 
-def var(name: str, type_or_shape: Type | Sequence[int] | None = None, dtype: str = "float32", **kwargs: Any) -> Var:
-    """A variable from a type, or from a shape (positional or `shape=`) and a dtype."""
+def var(
+    name: str, type_or_shape: Type | str | Sequence[int] | None = None, dtype: str = "float32", **kwargs: Any
+) -> Var:
+    """A variable from a type (`"int32"` is that of a scalar), or from a shape (positional or `shape=`) and a dtype."""
     annotation = kwargs.pop("type_annotation", type_or_shape)
     annotation = kwargs.pop("shape", annotation)
     if kwargs:
         raise TypeError(f"var() got unexpected arguments {sorted(kwargs)}")
-    if annotation is not None and not isinstance(annotation, Type):
+    if isinstance(annotation, str):
+        annotation = TensorType((), annotation)
+    elif annotation is not None and not isinstance(annotation, Type):
         annotation = TensorType(tuple(annotation), dtype)
     return Var(name, annotation)
 
 
 def const(value: object, dtype: str | None = None) -> Constant:
-    """A constant; a Python int is int32, a float float32, a bool bool, unless `dtype` says otherwise."""
+    """A constant; Python ints are int32 (int64 where they have to be), floats float32, bools bool, unless `dtype` says
+    otherwise. Raises UserError for what is no tensor of numbers, or does not fit the dtype.
+    """
     if isinstance(value, Constant):
         return value
-    from relaybuild.ir.ops._shapes import numpy_dtype
-
+    try:
+        data = np.asarray(value, dtype=None if dtype is None else numpy_dtype(dtype))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise UserError(f"no constant of {dtype or 'any dtype'} can be made of {value!r}: {error}") from None
     if dtype is None and not isinstance(value, (np.ndarray, np.generic)):
-        inferred = np.asarray(value)
-        default = {"f": "float32", "i": "int32", "b": "bool"}.get(inferred.dtype.kind)
-        return Constant(inferred.astype(default) if default else inferred)
-    return Constant(np.asarray(value, dtype=None if dtype is None else numpy_dtype(dtype)))
+        data = data.astype(_default_dtype(data))
+    if data.dtype.name not in DTYPES:
+        raise UserError(f"a constant of dtype {data.dtype.name}, expected one of {', '.join(DTYPES)}")
+    return Constant(data)
+
+
+def _default_dtype(data: NDArray[Any]) -> np.dtype[Any]:
+    """What the values of Python's types in an array are taken for."""
+    limits = np.iinfo("int32")
+    if data.dtype.kind == "i" and data.size and not (limits.min <= data.min() and data.max() <= limits.max):
+        return data.dtype
+    default = {"f": "float32", "i": "int32", "b": "bool"}.get(data.dtype.kind)
+    return np.dtype(default) if default else data.dtype

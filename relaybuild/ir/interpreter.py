@@ -67,6 +67,9 @@ class Closure:
     frame: Frame
     schedule: Schedule
 
+    def __repr__(self) -> str:
+        return _shown(self)
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ConstructorValue:
@@ -76,7 +79,7 @@ class ConstructorValue:
     fields: tuple[Value, ...]
 
     def __repr__(self) -> str:
-        return f"{self.constructor.name}({', '.join(map(repr, self.fields))})"
+        return _shown(self)
 
 
 @dataclass(eq=False, slots=True)
@@ -84,6 +87,9 @@ class Reference:
     """A mutable cell."""
 
     value: Value
+
+    def __repr__(self) -> str:
+        return _shown(self)
 
 
 def interpret(program: IRModule | Expr, *args: Any, entry: str = "main") -> Any:
@@ -347,6 +353,42 @@ def _described(value: Value) -> str:
     if isinstance(value, tuple):
         return f"a tuple of {len(value)} fields"
     return "a reference" if isinstance(value, Reference) else "a function"
+
+
+def _shown(value: Value) -> str:
+    """A value of any depth as text; a reference that is inside itself is `ref(…)` there."""
+    out: list[str] = []
+    around: set[int] = set()
+    stack: list[Any] = [(value,)]
+    while stack:
+        top = stack.pop()
+        if isinstance(top, str):
+            out.append(top)
+        elif isinstance(top, int):
+            around.discard(top)
+        elif isinstance(top[0], Reference) and id(top[0]) in around:
+            out.append("ref(…)")
+        else:
+            if isinstance(top[0], Reference):
+                around.add(id(top[0]))
+            stack.extend(reversed(_pieces(top[0])))
+    return "".join(out)
+
+
+def _pieces(value: Value) -> list[Any]:
+    """Text, values that come between, each in a tuple of its own, and the id of a reference behind what it holds."""
+    if isinstance(value, Reference):
+        return ["ref(", (value.value,), ")", id(value)]
+    if isinstance(value, Closure):
+        return [f"<a function of type {value.function._type or 'unknown'}>"]
+    if isinstance(value, Constructor):
+        return [value.name]
+    if not isinstance(value, (tuple, ConstructorValue)):
+        return [repr(value)]
+    fields = value if isinstance(value, tuple) else value.fields
+    name = "" if isinstance(value, tuple) else value.constructor.name
+    inner = [piece for each in fields for piece in (", ", (each,))][1:]
+    return [f"{name}(", *inner, ",)" if not name and len(fields) == 1 else ")"]
 
 
 def _where(node: Expr) -> str | None:

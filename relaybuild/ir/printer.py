@@ -72,6 +72,12 @@ def print_expr(
     return f"{declared}{writer.body(0, _table(slots))}{metadata_text(slots, weights)}"
 
 
+def expr_text(expr: Expr) -> str:
+    """An expression as people want to see it: its variables are not declared, and there is no metadata."""
+    writer = FunctionWriter(expr, PrintOptions())
+    return writer.body(0, _table(_slots([writer]))).removesuffix("\n")
+
+
 def _slots(writers: Iterable[FunctionWriter]) -> list[Constant]:
     """The weights of all, each object once, as `weight_slots` numbers them."""
     return list({id(weight): weight for writer in writers for weight in writer.weights()}.values())

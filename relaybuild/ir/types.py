@@ -5,9 +5,12 @@ Types are values compared by content, apart from holes, each of which is itself 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import index
 from typing import TypeAlias
+
+from relaybuild.errors import UserError
 
 DTYPES = (
     "float16",
@@ -25,6 +28,7 @@ DTYPES = (
     "bool",
 )
 
+_DTYPES = frozenset(DTYPES)
 _ITEMSIZE = {"bool": 1, "bfloat16": 2}
 
 
@@ -40,6 +44,7 @@ class Dim:
 
 ANY = Dim("?")
 Extent: TypeAlias = "int | Dim"
+_EXTENTS = frozenset((int, Dim))
 
 
 class Type:
@@ -50,14 +55,20 @@ class Type:
 
 @dataclass(frozen=True, slots=True)
 class TensorType(Type):
-    """A dense tensor: `shape` (rank 0 is a scalar) and an element type out of `DTYPES`."""
+    """A dense tensor: `shape` (rank 0 is a scalar) and an element type out of `DTYPES`.
+
+    Extents are whole numbers, numpy's among them, names (`"n"`, `"?"`) or a `Dim`; the element type may be numpy's.
+    Raises UserError for what is neither.
+    """
 
     shape: tuple[Extent, ...]
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        if type(self.shape) is not tuple:
-            object.__setattr__(self, "shape", tuple(self.shape))
+        if self.dtype not in _DTYPES:
+            object.__setattr__(self, "dtype", _dtype_name(self.dtype))
+        if type(self.shape) is not tuple or not all(type(extent) in _EXTENTS for extent in self.shape):
+            object.__setattr__(self, "shape", tuple(map(_extent, self.shape)))
 
     @property
     def rank(self) -> int:
@@ -181,6 +192,20 @@ def type_children(kind: Type) -> tuple[Type, ...]:
     return (kind.value,) if isinstance(kind, RefType) else ()
 
 
+def type_parts(kind: Type) -> Iterator[Type]:
+    """A type and all types within it, inner before outer, each object once."""
+    entered: set[int] = set()
+    stack = [(kind, False)]
+    while stack:
+        top, expanded = stack.pop()
+        if expanded:
+            yield top
+        elif id(top) not in entered:
+            entered.add(id(top))
+            stack.append((top, True))
+            stack.extend((child, False) for child in reversed(type_children(top)))
+
+
 def type_with_children(kind: Type, children: Sequence[Type]) -> Type:
     """The same type made of other types."""
     if isinstance(kind, TupleType):
@@ -196,13 +221,26 @@ def is_complete(kind: Type | None) -> bool:
     """Whether a type is there and has no hole in it."""
     if isinstance(kind, TensorType):
         return True
-    stack = [kind]
-    while stack:
-        top = stack.pop()
-        if top is None or isinstance(top, IncompleteType):
-            return False
-        stack.extend(type_children(top))
-    return True
+    return kind is not None and not any(isinstance(part, IncompleteType) for part in type_parts(kind))
+
+
+def _dtype_name(dtype: object) -> str:
+    """The name of a dtype that is not a name out of `DTYPES`: a numpy dtype or scalar type."""
+    name = getattr(dtype, "name", None) or getattr(dtype, "__name__", None)
+    if name not in _DTYPES:
+        raise UserError(f"unknown element type '{name or dtype}', expected one of {', '.join(DTYPES)}")
+    return str(name)
+
+
+def _extent(extent: object) -> Extent:
+    if isinstance(extent, str):
+        return Dim(extent)
+    if isinstance(extent, Dim):
+        return extent
+    try:
+        return index(extent)  # type: ignore[arg-type]
+    except TypeError:
+        raise UserError(f"found the extent {extent!r}, expected a whole number, a name or '?'") from None
 
 
 def dtype_itemsize(dtype: str) -> int:

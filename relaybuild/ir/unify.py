@@ -8,9 +8,10 @@ all of them, are never looked into.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, TypeAlias
 
 from relaybuild.ir.types import (
     ANY,
@@ -26,6 +27,7 @@ from relaybuild.ir.types import (
     TypeCall,
     TypeVar,
     type_children,
+    type_parts,
     type_with_children,
 )
 
@@ -40,6 +42,23 @@ class Mode(Enum):
     EXACT = "exact"
     """`?` agrees with `?` alone."""
 
+
+@dataclass(frozen=True, slots=True)
+class _Rigid(TypeVar):
+    """What a parameter of a polymorphic type stands for while the type is compared: itself alone."""
+
+    scope: int
+
+
+@dataclass(frozen=True)
+class _Scope:
+    """The end of a polymorphic type that is compared: what its parameters stand for, and the holes outside of it."""
+
+    parameters: Sequence[_Rigid]
+    outside: Sequence[IncompleteType]
+
+
+_Pair: TypeAlias = "tuple[Type, Type, Mode] | _Scope"
 
 POISON = IncompleteType()
 """The type of what has been reported as wrong: agrees with every type, so that nothing is reported twice."""
@@ -57,6 +76,7 @@ class Holes:
         self._open: dict[int, Type] = {}
         self._closed: dict[int, Type] = {}
         self._left = 0
+        self._scopes = 0
 
     def fresh(self, rank: int = 0) -> IncompleteType:
         """A new hole; of two that become one, that of the higher rank remains."""
@@ -73,10 +93,10 @@ class Holes:
 
     def note(self, kind: Type) -> Type:
         """The type itself, after remembering which parts of it, made elsewhere, are open."""
-        self._left += isinstance(kind, IncompleteType)
-        for child in type_children(kind):
-            self.note(child)
-        return self.compose(kind)
+        for part in type_parts(kind):
+            self._left += isinstance(part, IncompleteType)
+            self.compose(part)
+        return kind
 
     def compose(self, kind: Type) -> Type:
         """The type itself, just made of parts at hand, remembered as open where one of them is."""
@@ -136,10 +156,7 @@ class Holes:
             shape = tuple(self._extent(extent) for extent in kind.shape)
             result: Type = kind if shape == kind.shape else self.compose(TensorType(shape, kind.dtype))
         else:
-            old = type_children(kind)
-            new = [parts[id(child)] for child in old]
-            same = all(a is b for a, b in zip(old, new))
-            result = kind if same else self.compose(type_with_children(kind, new))
+            result = self._with_parts(kind, [parts[id(child)] for child in type_children(kind)])
         if not self.is_open(result):
             self._closed[id(kind)] = result
         return result
@@ -162,11 +179,14 @@ class Holes:
 
     def has_open_extents(self, kind: Type) -> bool:
         """Whether a resolved type has extents that are not known yet."""
-        if not self.is_open(kind):
-            return False
-        if isinstance(kind, TensorType):
-            return any(isinstance(extent, Dim) and extent.name in self._dims for extent in kind.shape)
-        return any(self.has_open_extents(child) for child in type_children(kind))
+        stack = [kind]
+        while stack:
+            top = stack.pop()
+            if self.is_open(top):
+                if isinstance(top, TensorType):
+                    return True
+                stack.extend(type_children(top))
+        return False
 
     def settle_extents(self) -> None:
         """Take every extent that is still not known for `?`."""
@@ -189,10 +209,18 @@ class Holes:
                     self._fill(hole, POISON)
 
     def unify(self, wanted: Type, found: Type, mode: Mode = Mode.ACCEPT) -> bool:
-        """Whether a value of type `found` can stand where `wanted` is asked for, filling holes so that it can."""
-        stack = [(wanted, found, mode)]
+        """Whether a value of type `found` can stand where `wanted` is asked for, filling holes so that it can.
+
+        What the type parameters of a polymorphic type stand for must not fill a hole that lies outside of it.
+        """
+        stack: list[_Pair] = [(wanted, found, mode)]
         while stack:
-            a, b, how = stack.pop()
+            top = stack.pop()
+            if isinstance(top, _Scope):
+                if self._escapes(top):
+                    return False
+                continue
+            a, b, how = top
             if a is b:
                 continue
             a, b = self.head(a), self.head(b)
@@ -215,16 +243,32 @@ class Holes:
 
     def joined(self, a: Type, b: Type) -> Type:
         """The type of a value that has one of two types that unify under `Mode.JOIN`: `?` where either is unknown."""
-        a, b = self.resolve(a), self.resolve(b)
-        if a is b or a is POISON:
-            return b
+        root = (self.resolve(a), self.resolve(b))
+        done: dict[tuple[int, int], Type] = {}
+        stack = [(*root, False)]
+        while stack:
+            a, b, expanded = stack.pop()
+            pairs = list(zip(type_children(a), type_children(b)))
+            if expanded:
+                done[id(a), id(b)] = self._with_parts(a, [done[id(x), id(y)] for x, y in pairs])
+            elif isinstance(a, (TupleType, TypeCall)) and a is not b and pairs:
+                stack.append((a, b, True))
+                stack.extend((x, y, False) for x, y in pairs if (id(x), id(y)) not in done)
+            else:
+                done[id(a), id(b)] = self._joined_leaf(a, b)
+        return done[id(root[0]), id(root[1])]
+
+    def _joined_leaf(self, a: Type, b: Type) -> Type:
         if isinstance(a, TensorType) and isinstance(b, TensorType):
             shape = tuple(x if x == y else ANY for x, y in zip(a.shape, b.shape))
             return a if shape == a.shape else self.compose(TensorType(shape, a.dtype))
-        if isinstance(a, (TupleType, TypeCall)) and isinstance(b, (TupleType, TypeCall)):
-            fields = [self.joined(x, y) for x, y in zip(type_children(a), type_children(b))]
-            return self.compose(type_with_children(a, fields))
         return b if isinstance(a, IncompleteType) else a
+
+    def _with_parts(self, kind: Type, parts: Sequence[Type]) -> Type:
+        """The type over other parts, itself where they are the same objects."""
+        if all(new is old for new, old in zip(parts, type_children(kind))):
+            return kind
+        return self.compose(type_with_children(kind, parts))
 
     def instantiate(self, kind: FuncType, fixed: Collection[str] = ()) -> FuncType:
         """The function type with holes for its type parameters and for the names of its arguments' extents.
@@ -243,20 +287,29 @@ class Holes:
 
     def substitute(self, kind: Type, variables: Mapping[TypeVar, Type], dims: Mapping[str, Dim]) -> Type:
         """The type with its variables and its extents' names replaced."""
+        done: dict[tuple[int, int], Type] = {}
+        scopes = [variables]
+        stack: list[tuple[Type, int, int | None]] = [(kind, 0, None)]
+        while stack:
+            top, scope, inner = stack.pop()
+            children = type_children(top)
+            if inner is not None:
+                done[id(top), scope] = self._with_parts(top, [done[id(child), inner] for child in children])
+            elif children:
+                inner = _enter(top, scope, scopes)
+                stack.append((top, scope, inner))
+                stack.extend((child, inner, None) for child in children if (id(child), inner) not in done)
+            else:
+                done[id(top), scope] = self._substituted_leaf(top, scopes[scope], dims)
+        return done[id(kind), 0]
+
+    def _substituted_leaf(self, kind: Type, variables: Mapping[TypeVar, Type], dims: Mapping[str, Dim]) -> Type:
         if isinstance(kind, TypeVar):
             return variables.get(kind, kind)
-        if isinstance(kind, TensorType):
-            if not any(isinstance(extent, Dim) and extent.name in dims for extent in kind.shape):
-                return kind
-            shape = tuple(dims.get(extent.name, extent) if isinstance(extent, Dim) else extent for extent in kind.shape)
-            return self.compose(TensorType(shape, kind.dtype))
-        if isinstance(kind, FuncType) and kind.type_params:
-            variables = {old: new for old, new in variables.items() if old not in kind.type_params}
-        old_children = type_children(kind)
-        children = [self.substitute(child, variables, dims) for child in old_children]
-        if all(a is b for a, b in zip(old_children, children)):
+        if not isinstance(kind, TensorType):
             return kind
-        return self.compose(type_with_children(kind, children))
+        shape = tuple(dims.get(extent.name, extent) if isinstance(extent, Dim) else extent for extent in kind.shape)
+        return kind if shape == kind.shape else self.compose(TensorType(shape, kind.dtype))
 
     def _fresh_dim(self) -> Dim:
         dim = Dim(f"?{len(self._dims)}")
@@ -311,7 +364,7 @@ class Holes:
                 return True
         return (wanted == ANY and mode is not Mode.EXACT) or (found == ANY and mode is Mode.JOIN)
 
-    def _parts(self, a: Type, b: Type, mode: Mode) -> list[tuple[Type, Type, Mode]] | None:
+    def _parts(self, a: Type, b: Type, mode: Mode) -> list[_Pair] | None:
         """The pairs of inner types that must agree for the outer ones to agree; None where they cannot."""
         if isinstance(a, FuncType) and isinstance(b, FuncType):
             return self._function_parts(a, b, mode)
@@ -327,33 +380,45 @@ class Holes:
         inner_mode = Mode.EXACT if isinstance(a, RefType) else mode
         return [(x, y, inner_mode) for x, y in zip(inner_a, inner_b)]
 
-    def _function_parts(self, a: FuncType, b: FuncType, mode: Mode) -> list[tuple[Type, Type, Mode]] | None:
+    def _function_parts(self, a: FuncType, b: FuncType, mode: Mode) -> list[_Pair] | None:
         if len(a.arg_types) != len(b.arg_types):
             return None
+        scopes: list[_Pair] = []
         if a.type_params:
             if len(a.type_params) != len(b.type_params):
                 return None
-            rigid = [TypeVar(f"'{id(a):x}.{index}") for index in range(len(a.type_params))]
+            self._scopes += 1
+            rigid = [_Rigid(parameter.name, self._scopes) for parameter in a.type_params]
+            scopes = [_Scope(rigid, list(self.unsolved(a, b)))]
             a, b = self._renamed(a, rigid), self._renamed(b, rigid)
         elif b.type_params:
             b = self.instantiate(b)
-        arguments = [(y, x, mode) for x, y in zip(a.arg_types, b.arg_types)]
-        return [*arguments, (a.ret_type, b.ret_type, mode)]
+        arguments: list[_Pair] = [(y, x, mode) for x, y in zip(a.arg_types, b.arg_types)]
+        return [*arguments, (a.ret_type, b.ret_type, mode), *scopes]
 
-    def _renamed(self, kind: FuncType, names: Iterable[TypeVar]) -> FuncType:
+    def _renamed(self, kind: FuncType, names: Sequence[TypeVar]) -> FuncType:
         variables: dict[TypeVar, Type] = dict(zip(kind.type_params, names))
         args = tuple(self.substitute(arg, variables, {}) for arg in kind.arg_types)
         return FuncType(args, self.substitute(kind.ret_type, variables, {}))
 
+    def _escapes(self, scope: _Scope) -> bool:
+        """Whether a hole outside of a polymorphic type has been filled with what its parameters stand for."""
+        filled = (self.resolve(hole) for hole in scope.outside)
+        return any(part in scope.parameters for kind in filled for part in type_parts(kind) if isinstance(part, _Rigid))
+
+
+def _enter(kind: Type, scope: int, scopes: list[Mapping[TypeVar, Type]]) -> int:
+    """The number of the variables that are known within a type: a function's own parameters hide those outside."""
+    hidden = kind.type_params if isinstance(kind, FuncType) else ()
+    if scopes[scope].keys().isdisjoint(hidden):
+        return scope
+    scopes.append({old: new for old, new in scopes[scope].items() if old not in hidden})
+    return len(scopes) - 1
+
 
 def extent_names(kind: Type) -> set[str]:
     """The names of the symbolic extents in a type, `?` not among them."""
-    names: set[str] = set()
-    stack = [kind]
-    while stack:
-        top = stack.pop()
-        if isinstance(top, TensorType):
-            names.update(extent.name for extent in top.shape if isinstance(extent, Dim) and extent != ANY)
-        else:
-            stack.extend(type_children(top))
-    return names
+    if isinstance(kind, TensorType) and all(type(extent) is int for extent in kind.shape):
+        return set()
+    tensors = (part for part in type_parts(kind) if isinstance(part, TensorType))
+    return {extent.name for part in tensors for extent in part.shape if isinstance(extent, Dim) and extent != ANY}

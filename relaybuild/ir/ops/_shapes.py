@@ -6,14 +6,12 @@ does not need their number.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relaybuild.errors import UserError
 from relaybuild.ir.op import TypeMismatch
 from relaybuild.ir.types import ANY, DTYPES, Dim, Extent, TensorType, TupleType, Type
 
@@ -193,16 +191,6 @@ def expect_positive(name: str, values: Sequence[int]) -> None:
     """Raise unless all values are at least 1."""
     if any(value < 1 for value in values):
         raise TypeMismatch(f"expected positive values in '{name}', found {tuple(values)}")
-
-
-def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The element type as numpy's; bfloat16 is known to numpy once the package ml_dtypes is imported."""
-    if name == "bfloat16":
-        try:
-            importlib.import_module("ml_dtypes")
-        except ImportError:
-            raise UserError("values of bfloat16 need the package 'ml_dtypes': install it") from None
-    return np.dtype(name)
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from relaybuild.ir.dtypes import numpy_dtype
 from relaybuild.ir.layout import keep_layout
 from relaybuild.ir.op import Attrs, Op, OpKind, TypeMismatch
-from relaybuild.ir.ops._shapes import Array, expect_tensor, numpy_dtype
+from relaybuild.ir.ops._shapes import Array, expect_tensor
 from relaybuild.ir.scalar import Accessor, ComputeCall, Index, Scalar, ScalarAlgebra
 from relaybuild.ir.types import DTYPES, TensorType, Type
 

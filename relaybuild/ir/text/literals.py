@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relaybuild.errors import UserError
+from relaybuild.ir.dtypes import numpy_dtype
 from relaybuild.ir.expr import Constant
 from relaybuild.ir.structural import attr_value
 from relaybuild.ir.text.names import attr_name_text
@@ -37,18 +37,6 @@ _SUFFIXES = {dtype: suffix for suffix, dtype in _DTYPES.items()} | {"int32": "",
 def is_float(dtype: str) -> bool:
     """Whether a dtype is floating point."""
     return dtype.startswith(("float", "bfloat"))
-
-
-def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The numpy type of a dtype; raises UserError where bfloat16 is not at hand."""
-    if name == "bfloat16":
-        try:
-            import ml_dtypes
-        except ImportError:
-            raise UserError("bfloat16 values need the package ml_dtypes: pip install ml_dtypes") from None
-        found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-        return found
-    return np.dtype(name)
 
 
 def split_number(text: str) -> tuple[str, str]:

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relaybuild.errors import UserError
+from relaybuild.ir.dtypes import numpy_dtype
 from relaybuild.ir.expr import Constant, Expr
 from relaybuild.ir.lexer import Tokens
 from relaybuild.ir.text.cursor import DIGITS
-from relaybuild.ir.text.literals import attr_number, element, literal, numpy_dtype, split_number
+from relaybuild.ir.text.literals import attr_number, element, literal, split_number
 from relaybuild.ir.text.names import NOT_FINITE
 from relaybuild.ir.text.types import TypeReader
 from relaybuild.ir.trampoline import Step
@@ -40,7 +42,7 @@ class ValueReader(TypeReader):
         self.at += 1
         try:
             return Constant(literal(self.tokens[at], negative), self.span(at))
-        except ValueError as error:
+        except (ValueError, UserError) as error:
             self.error(at, str(error))
             return self.unknown()
 
@@ -49,7 +51,7 @@ class ValueReader(TypeReader):
         kind = self.tensor_type(at)
         opener = self.at
         self.expect("(")
-        items: list[NDArray[Any]] = []
+        items: list[NDArray[Any] | None] = []
         while self.tokens[self.at] != ")":
             items.append(self._element(kind.dtype))
             if not self.accept(","):
@@ -58,7 +60,10 @@ class ValueReader(TypeReader):
         if not kind.is_static or kind.num_elements != len(items):
             self.error(at, f"a {kind} written with {len(items)} elements")
             return self.unknown()
-        return Constant(np.array(items, dtype=numpy_dtype(kind.dtype)).reshape(kind.static_shape), self.span(at))
+        known = [item for item in items if item is not None]
+        if len(known) < len(items):
+            return self.unknown()
+        return Constant(np.array(known, dtype=numpy_dtype(kind.dtype)).reshape(kind.static_shape), self.span(at))
 
     def slot(self, at: int) -> Expr:
         """What follows the word `meta`: `[relay.Constant][3]`."""
@@ -99,7 +104,8 @@ class ValueReader(TypeReader):
                 break
         return found
 
-    def _element(self, dtype: str) -> NDArray[Any]:
+    def _element(self, dtype: str) -> NDArray[Any] | None:
+        """The number here; None after a mistake that has been noted."""
         negative = self.accept("-")
         at = self.at
         token = self.tokens[at]
@@ -116,9 +122,9 @@ class ValueReader(TypeReader):
             if suffix:
                 raise ValueError(f"found '{token}', expected a number without suffix: its type is {dtype}")
             return element(number, dtype, negative, token)
-        except ValueError as error:
+        except (ValueError, UserError) as error:
             self.error(at, str(error))
-            return np.zeros((), numpy_dtype(dtype))
+            return None
 
     def _attr(self) -> object:
         """A value, or a step towards one."""

@@ -96,3 +96,31 @@ def test_complete_matches_must_cover_and_partial_ones_need_not() -> None:
     parse(text.replace("KIND", "match?"))
     with pytest.raises(UserError, match=r"no clause of the match fits Green: add one, or write 'match\?'"):
         parse(text.replace("KIND", "match"))
+
+
+def test_wide_and_deep_patterns() -> None:
+    """Neither the width of a tuple, nor the depth of a pattern, nor the number of constructors is bounded."""
+    count = 1200
+    wide = ", ".join("_" for _ in range(count))
+    assert missing("(" + ", ".join(["Color"] * count) + ")", f"({wide})") is None
+    assert missing("(" + ", ".join(["Color"] * count) + ")", f"(Red, {wide[3:]})") == f"(Green, {wide[3:]})"
+    deep = "Cons(_, " * count
+    assert (
+        missing("List[int32]", f"{deep}_{')' * count}", "Nil")
+        == f"Cons(_, {'Cons(_, ' * (count - 2)}Nil{')' * (count - 1)}"
+    )
+    names = [f"C{index}" for index in range(count)]
+    types = f"type Many {{ {', '.join(names)} }}"
+    clauses = ", ".join(f"{name} => 0" for name in names[:-1])
+    mod = parse(f"{types} def @main(%v: Many) -> int32 {{ match? (%v) {{ {clauses} }} }}")
+    match = mod["main"].body
+    assert isinstance(match, Match)
+    patterns = [clause.pattern for clause in match.clauses]
+    assert uncovered_example(patterns, mod.type_definitions) == names[-1]
+
+
+def test_columns_that_are_covered_are_not_taken_apart() -> None:
+    """Twenty columns, each with a clause of its own: of 3 ** 20 combinations nearly all are never looked at."""
+    kind = "(" + ", ".join(["Color"] * 20) + ")"
+    rows = [[("Red" if column == row else "_") for column in range(20)] for row in range(20)]
+    assert missing(kind, *(f"({', '.join(row)})" for row in rows)) == f"({', '.join(['Green'] * 20)})"

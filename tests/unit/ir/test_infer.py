@@ -415,3 +415,8 @@ def test_long_chains() -> None:
         y = call_op("negative", [y])
     x.set_checked_type(F3)
     assert infer_expr(y).checked_type == F3
+
+
+def test_a_function_of_one_type_is_not_taken_for_one_of_every_type() -> None:
+    with pytest.raises(UserError, match=r"declared fn\[A\]\(A, A\) -> A and bound to a value of type fn\[B\]"):
+        parse("def @main(%x: int32) { let %f: fn[A](A, A) -> A = fn[B](%y: B, %z) { %y }; %f(%x, %x) }")

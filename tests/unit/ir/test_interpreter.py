@@ -268,3 +268,25 @@ def test_fields_of_operators() -> None:
     parts = call_op("split", [x], indices_or_sections=2)
     second = interpret(Function([x], TupleGetItem(parts, 1)), np.arange(4, dtype="float32"))
     np.testing.assert_array_equal(second, [2, 3])
+
+
+def test_values_of_any_depth_are_shown() -> None:
+    mod = parse(
+        """
+        type Nat { Next(Nat), Zero }
+        def @count(%n: int32) -> Nat { if (%n < 1) { Zero } else { Next(@count(%n - 1)) } }
+        """
+    )
+    made = interpret(mod, np.int32(2000), entry="count")
+    assert repr(made) == f"{'Next(' * 2000}Zero(){')' * 2000}"
+
+
+def test_functions_and_references_are_shown_without_their_innards() -> None:
+    text = "type Box[A] { Make(A, fn(int32) -> int32) } def @main() { ref((Make(True, fn (%x: int32) { %x }),)) }"
+    made = interpret(parse(text))
+    assert repr(made) == "ref((Make(array(True), <a function of type fn(int32) -> int32>),))"
+
+
+def test_a_reference_inside_itself_is_shown() -> None:
+    text = "type Node { Link(Ref[Node]), End } def @main() { let %r = ref(End); ref_write(%r, Link(%r)); (%r, %r) }"
+    assert repr(interpret(parse(text))[0]) == "ref(Link(ref(…)))"

@@ -146,3 +146,44 @@ def test_joined_types_forget_what_differs() -> None:
     assert holes.joined(tensor(2, 3), tensor(ANY, 3)) == tensor(ANY, 3)
     assert holes.joined(TupleType((tensor(2), INT)), TupleType((tensor(ANY), INT))) == TupleType((tensor(ANY), INT))
     assert holes.joined(INT, INT) is INT
+
+
+def test_parameters_of_a_compared_type_do_not_leak_into_holes_outside() -> None:
+    """`fn[B](B, _) -> B` has a hole for one type, and `fn[A](A, A) -> A` asks for every one."""
+    holes = Holes()
+    hole = holes.fresh()
+    found = holes.compose(FuncType((B, hole), B, (B,)))
+    assert not holes.unify(FuncType((A, A), A, (A,)), found)
+    holes = Holes()
+    hole = holes.fresh()
+    found = holes.compose(FuncType((B, hole), B, (B,)))
+    assert holes.unify(FuncType((A, INT), A, (A,)), found)
+    assert holes.resolve(hole) == INT
+
+
+def test_deep_types() -> None:
+    """No step depends on the depth of a type."""
+    holes = Holes()
+    hole = holes.fresh()
+    open_type: Type = hole
+    closed: Type = tensor(3)
+    unknown: Type = tensor(ANY)
+    generic: Type = A
+    for _ in range(5000):
+        open_type, closed = TupleType((open_type,)), TupleType((closed,))
+        unknown, generic = TupleType((unknown,)), TupleType((generic,))
+    assert holes.note(open_type) is open_type
+    assert holes.is_open(open_type)
+    assert not holes.has_open_extents(closed)
+    assert holes.unify(open_type, closed)
+    assert holes.resolve(hole) == tensor(3)
+    assert holes.unify(closed, unknown, Mode.JOIN)
+    joined = holes.joined(closed, unknown)
+    instance = holes.instantiate(FuncType((generic,), generic, (A,)))
+    assert holes.unify(instance.arg_types[0], closed)
+    for kind, leaf in ((joined, tensor(ANY)), (holes.resolve(instance.ret_type), tensor(3))):
+        inner = kind
+        for _ in range(5000):
+            assert isinstance(inner, TupleType)
+            inner = inner.fields[0]
+        assert inner == leaf
