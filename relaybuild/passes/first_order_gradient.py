@@ -8,17 +8,24 @@ integers have zeros. Lets become dataflow first, and calls of functions that do 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from collections import ChainMap
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, TypeAlias
 
 from relaybuild.errors import UnsupportedError, UserError
+from relaybuild.ir import trampoline
 from relaybuild.ir.autodiff import is_differentiable, ones_of, pullback, zeros_of
 from relaybuild.ir.expr import Call, Expr, Function, GlobalVar, Let, RefCreate, RefRead, RefWrite, Tuple, Var
 from relaybuild.ir.infer import infer_types
 from relaybuild.ir.module import IRModule
-from relaybuild.ir.visitor import post_order, rewrite, substitute
+from relaybuild.ir.scopes import scope_tree
+from relaybuild.ir.visitor import post_order, post_order_over, substitute
+from relaybuild.passes._blocks import recursive_lets
+from relaybuild.passes._inlining import Introduced, fresh_copy, shallow_copy
 from relaybuild.passes.infra import ModulePass, PassContext, PassInfo
+
+_CALLS_ITSELF = "'{}' calls itself: there is no first-order gradient of a recursive function"
 
 
 @dataclass(frozen=True, repr=False)
@@ -51,74 +58,118 @@ def gradient(function: Function | GlobalVar, mod: IRModule | None = None) -> Fun
 
 def _straight(function: Function, mod: IRModule) -> Expr:
     """The body as dataflow: without lets, and with the bodies of called functions in place of the calls."""
-    bodies: dict[str, Expr] = {}
-    for name in _callees_first(function, mod):
-        bodies[name] = _without_calls(mod[name], bodies, mod)
-    return _without_calls(function, bodies, mod)
+    _refuse_recursion(function, mod)
+    straightening = _Straightening(mod)
+    return straightening.closed(trampoline.run(straightening.flat(function.body, ChainMap())))
 
 
-def _callees_first(function: Function, mod: IRModule) -> list[str]:
-    """The globals that a function reaches, each behind those it calls itself; a cycle is an error."""
-    order: list[str] = []
-    path: list[str] = []
+def _refuse_recursion(function: Function, mod: IRModule) -> None:
+    """An error where a function that is reached reaches itself, or a local one does."""
+    waiting = [function, *(mod[name] for name in _reached(function, mod))]
+    for each in waiting:
+        tree = scope_tree(each)
+        recursive = recursive_lets(tree)
+        for node in tree.order:
+            if isinstance(node, Let) and id(node) in recursive:
+                raise UnsupportedError(f"{_where(node)}{_CALLS_ITSELF.format(f'%{node.var.name_hint}')}")
+
+
+def _reached(function: Function, mod: IRModule) -> list[str]:
+    """The globals that a function reaches; a cycle is an error."""
+    order: dict[str, None] = {}
+    path: dict[str, None] = {}
     stack = [iter(_globals_in(function))]
     while stack:
         name = next(stack[-1], None)
         if name is None:
             stack.pop()
             if path:
-                order.append(path.pop())
+                order[path.popitem()[0]] = None
         elif name in path:
-            raise UnsupportedError(f"'@{name}' calls itself: there is no first-order gradient of a recursive function")
+            raise UnsupportedError(_CALLS_ITSELF.format(f"@{name}"))
         elif name not in order:
-            path.append(name)
+            path[name] = None
             stack.append(iter(_globals_in(mod[name])))
-    return order
+    return list(order)
 
 
 def _globals_in(function: Function) -> list[str]:
     return list(dict.fromkeys(node.name_hint for node in post_order(function) if isinstance(node, GlobalVar)))
 
 
-def _without_calls(function: Function, bodies: Mapping[str, Expr], mod: IRModule) -> Expr:
-    body = _as_dataflow(function.body)
-    while True:
-        inlined = rewrite(body, lambda node: _inlined(node, bodies, mod))
-        if inlined is body:
-            return body
-        body = inlined
+_Values: TypeAlias = "ChainMap[int, Expr]"
+"""What nodes have become, by id: of one body, then of those around it."""
 
 
-def _as_dataflow(root: Expr) -> Expr:
-    """Let-bound variables replaced by their values; what a reference does has no place in dataflow."""
-    order = list(post_order(root))
-    for node in order:
+@dataclass
+class _Straightening:
+    """Writes out what functions come to; time and result are linear in what is written out.
+
+    A local function stands as a copy for each time it is come upon, since what it uses from outside may differ.
+    """
+
+    mod: IRModule
+    closures: dict[int, tuple[Function, _Values]] = field(default_factory=dict)
+    """By the id of a copy, which is kept: the copy, and what the nodes around the function have become."""
+
+    def flat(self, body: Expr, values: _Values) -> trampoline.Step[Expr]:
+        """What a body comes to where `values` holds what it takes from outside."""
+        order = list(post_order_over([body], lambda node: () if id(node) in values else _computed_here(node)))
+        bound: dict[int, list[Var]] = {}
+        for node in order:
+            if isinstance(node, Let):
+                bound.setdefault(id(node.value), []).append(node.var)
+        for node in order:
+            if id(node) not in values:
+                flat = self._rebuilt(node, values)
+                values[id(node)] = (yield self._applied(flat)) if isinstance(flat, Call) else flat
+            for var in bound.get(id(node), ()):
+                values[id(var)] = values[id(node)]
+        return values[id(body)]
+
+    def _rebuilt(self, node: Expr, values: _Values) -> Expr:
         if isinstance(node, (RefCreate, RefRead, RefWrite)):
-            where = f"{node.span}: " if node.span else ""
-            raise UnsupportedError(f"{where}found a reference, expected values only: there is no gradient through it")
-    values = {id(node.var): node.value for node in order if isinstance(node, Let)}
-    done: dict[int, Expr] = {}
-
-    def rule(node: Expr) -> Expr:
+            raise UnsupportedError(
+                f"{_where(node)}found a reference, expected values only: there is no gradient through it"
+            )
         if isinstance(node, Let):
-            return node.body
-        value = values.get(id(node)) if isinstance(node, Var) else None
-        return node if value is None else done.get(id(value), node)
+            return values[id(node.body)]
+        if isinstance(node, Function):
+            copy = shallow_copy(node)
+            self.closures[id(copy)] = (copy, values)
+            return copy
+        return node.with_children([values[id(child)] for child in node.children()])
 
-    return rewrite(root, rule, done)
+    def _applied(self, call: Call) -> trampoline.Step[Expr] | Expr:
+        """What a call comes to; the call itself where it is not known what is called."""
+        function, outside = self.closures.get(id(call.op), (None, ChainMap()))
+        if isinstance(call.op, GlobalVar):
+            function = self.mod[call.op]
+        if function is None:
+            return call
+        if len(function.params) != len(call.args):
+            wanted, found = len(function.params), len(call.args)
+            raise UserError(f"{_where(call)}a function of {wanted} parameters is called with {found} arguments")
+        values = outside.new_child({id(param): arg for param, arg in zip(function.params, call.args)})
+        return self.flat(function.body, values)
 
 
-def _inlined(node: Expr, bodies: Mapping[str, Expr], mod: IRModule) -> Expr:
-    if not isinstance(node, Call):
-        return node
-    if isinstance(node.op, Function):
-        return _applied(node.op.params, _as_dataflow(node.op.body), node)
-    if isinstance(node.op, GlobalVar):
-        return _applied(mod[node.op].params, bodies[node.op.name_hint], node)
-    return node
+    def closed(self, body: Expr) -> Expr:
+        """What a body came to, with functions that are values, of which nothing is known to call them, written out."""
+        while left := {node: self._function(node) for node in post_order(body) if id(node) in self.closures}:
+            body = substitute(body, left)
+        return body
+
+    def _function(self, copy: Expr) -> Expr:
+        function, outside = self.closures[id(copy)]
+        body = trampoline.run(self.flat(function.body, outside.new_child()))
+        return fresh_copy(function.with_children((body,)), Introduced())
 
 
-def _applied(params: Sequence[Var], body: Expr, call: Call) -> Expr:
-    if len(params) != len(call.args):
-        raise UserError(f"a function of {len(params)} parameters is called with {len(call.args)} arguments")
-    return substitute(body, dict(zip(params, call.args)))
+def _computed_here(node: Expr) -> Sequence[Expr]:
+    """Children that are computed where a node is: those of a function wait for its calls."""
+    return () if isinstance(node, Function) else node.children()
+
+
+def _where(node: Expr) -> str:
+    return f"{node.span}: " if node.span else ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
@@ -244,9 +246,66 @@ def test_a_long_chain_takes_linear_time_and_no_recursion() -> None:
     np.testing.assert_array_equal(grad, np.full(4, 20_001, "float32"))
 
 
+_WITH_FUNCTIONS = {
+    "chosen in a condition": """
+        def @main(%x: float64) {
+          let %v = exp(%x);
+          let %f = fn (%y: float64) { let %z = %y + %v; %z * %z };
+          let %g = fn (%y: float64) { %f(%y) - %v };
+          let %h = if (less(%x, 0.1f64)) { %f } else { %g };
+          if (less(%h(%x), 3f64)) { %x * %x } else { %f(%x) }
+        }""",
+    "made and handed on": """
+        def @make(%a: float64) { let %b = %a * %a; fn (%y: float64) { %y * %b } }
+        def @twice(%f: fn(float64) -> float64, %x: float64) { %f(%f(%x)) }
+        def @main(%x: float64) {
+          let %f = @make(%x);
+          let %g = @make(sin(%x));
+          let %n = fn (%k: fn(float64) -> float64) { fn (%y: float64) { @twice(%k, %y) + %x } };
+          @twice(%n(%f), %x) + @twice(%n(%n(%g)), %x)
+        }""",
+    "polymorphic": """
+        def @id[A](%a: A) -> A { %a }
+        def @main(%x: float64) {
+          let %f = @id(fn (%y: float64) { %y * %x });
+          let %t = @id((%x, %f(%x)));
+          %t.0 * %t.1 + (if (less(%x, 0f64)) { let %q = exp(%x); %q * %q } else { @id(%f)(%x) })
+        }""",
+    "over a shared node": """
+        def @main(%x: float64) {
+          %0 = exp(%x);
+          %1 = fn (%y: float64) { %y * %0 };
+          (%1(%x) + %1(%0)) * %0
+        }""",
+}
+
+
+@pytest.mark.parametrize("at", [0.3, -0.7, 0.9])
+@pytest.mark.parametrize("name", _WITH_FUNCTIONS)
+def test_functions_as_values(name: str, at: float) -> None:
+    mod = InferType()(parse(_WITH_FUNCTIONS[name]))
+    verify_module(FirstOrderGradient()(mod), "typed")
+    _check_against_differences(mod, np.asarray(at))
+
+
+def test_a_long_chain_of_functions_takes_linear_time() -> None:
+    functions = "\n".join(f"def @f{n}(%x: float32) {{ @f{n - 1}(%x + %x * 0f) }}" for n in range(1, 1500))
+    mod = InferType()(
+        parse(f"def @f0(%x: float32) {{ exp(%x) }}\n{functions}\ndef @main(%x: float32) {{ @f1499(%x) }}")
+    )
+    start = time.process_time()
+    found = FirstOrderGradient()(mod)
+    assert time.process_time() - start < 5
+    assert _calls(found, "exp") == 1
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        (
+            "def @main(%x: float32) { let %f: fn(float32) -> float32 = fn (%y: float32) { %f(%y) }; %f(%x) }",
+            "'%f' calls itself: there is no first-order gradient of a recursive function",
+        ),
         (
             "def @main(%x: float32) -> float32 { if (less(%x, 1f)) { %x } else { @main(%x - 1f) } }",
             "'@main' calls itself: there is no first-order gradient of a recursive function",
