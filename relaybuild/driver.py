@@ -152,7 +152,7 @@ def compile(
         path = folder / f"{options.symbol}.so"
         report = _build(spec, toolchain, folder, path, jobs, keep=save_temps is not None, clock=clock)
         summary = _summary(path, clock, source, code, report)
-        artifact = Artifact(path, title, summary, _header(options, main), module)
+        artifact = Artifact(path, title, summary, _header(options, main, code.results), module)
     if save_temps is None:
         weakref.finalize(artifact, shutil.rmtree, folder, ignore_errors=True)
     return artifact
@@ -351,9 +351,8 @@ def _summary(path: Path, clock: _Clock, source: _Source, code: GeneratedCode, re
     }
 
 
-def _header(options: CodegenOptions, main: Function) -> str:
+def _header(options: CodegenOptions, main: Function, results: Sequence[TensorType]) -> str:
     params = [kind for param in main.params for kind in flat_types(param.checked_type)]
-    results = flat_types(main.body.checked_type)
     inputs = [_spec(name, kind) for name, kind in zip(options.inputs, params)]
     outputs = [_spec(name, kind) for name, kind in zip(options.outputs, results)]
     return standalone_header(options.symbol, inputs, outputs)

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from importlib.metadata import entry_points
+from typing import Any, TypeAlias
 
-from relaybuild.ir.expr import Function
+from relaybuild.errors import UserError
+from relaybuild.ir.expr import Call, Function
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.types import TensorType, TupleType, Type
 from relaybuild.target import Target
+
+HOST = "default"
+"""The tag of what no backend takes: it stays with the host."""
+
+ENTRY_POINTS = "relaybuild.backends"
+"""The entry point group by which an installed package brings a backend: each names a `Backend`."""
+
+Supports: TypeAlias = Callable[[Call], "bool | str"]
+"""Whether a backend takes a typed call of an operator: True, or why not, or False where there is nothing to say."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +74,7 @@ class SourceUnit:
 @dataclass(frozen=True)
 class GeneratedCode:
     """What a code generator returns: sources, the `@weights` function with the bytes and place of each of its results,
-    and facts for the summary."""
+    the types of the function's own results, and facts for the summary."""
 
     units: tuple[SourceUnit, ...]
     weights: Function
@@ -71,11 +82,22 @@ class GeneratedCode:
     weight_bytes: int
     arena_bytes: int
     kernels: tuple[Mapping[str, object], ...]
+    results: tuple[TensorType, ...]
+
+
+def supports_nothing(call: Call) -> bool:
+    """The answer of a backend that takes whole patterns alone."""
+    return False
 
 
 @dataclass(frozen=True)
 class Backend:
     """A backend as a value: `tag` stands in a function's `Compiler` attribute, `cmake_flag` switches it on.
+
+    `supports` is asked about each call of an operator; `patterns` are tuples of a name, a pattern and perhaps a check,
+    by priority, and a pattern's name begins with the tag and a point. Of several backends the one of the highest
+    `priority` is asked first. `optimize` runs over a module of one region's function before code is generated for it,
+    and keeps that function's type. `runtime_sources` are what its code needs in a library, relative to its folder.
 
     The host is a backend like any other: complete over all operators, always on, last in priority.
     """
@@ -86,14 +108,63 @@ class Backend:
     codegen: Callable[[Function, CodegenOptions], GeneratedCode]
     priority: int = 0
     options: Mapping[str, Any] = field(default_factory=dict)
+    patterns: Sequence[Any] = ()
+    supports: Supports = supports_nothing
+    optimize: Callable[[IRModule], IRModule] | None = None
+    runtime_sources: Sequence[str] = ()
+
+
+_registered: dict[str, Backend] = {}
+_predicates: dict[tuple[str, str], Supports] = {}
+
+
+def register_backend(backend: Backend) -> None:
+    """Make a backend known to this process, in place of any other of its tag."""
+    _registered[backend.tag] = backend
+
+
+def register_supports(tag: str, op_name: str) -> Callable[[Supports], Supports]:
+    """Decorator: what decides whether the compiler of a tag takes a call of one operator, whatever its backend says.
+
+    There need be no backend of that tag.
+    """
+
+    def register(predicate: Supports) -> Supports:
+        _predicates[tag, op_name] = predicate
+        return predicate
+
+    return register
+
+
+def supports(tag: str, call: Call) -> bool | str:
+    """Whether the compiler of a tag takes a typed call of an operator; a text is the reason why not."""
+    predicate = _predicates.get((tag, call.op_name))
+    if predicate is None:
+        backend = all_backends().get(tag)
+        if backend is None:
+            return False
+        predicate = backend.supports
+    return predicate(call)
+
+
+def all_backends() -> Mapping[str, Backend]:
+    """Every backend by tag: registered ones, those of installed packages, and the folders of `relaybuild.contrib`."""
+    return {**_found_backends(), **_registered} if _registered else _found_backends()
 
 
 @cache
-def all_backends() -> Mapping[str, Backend]:
-    """Every backend by tag, collected from the folders of `relaybuild.contrib`."""
+def _found_backends() -> Mapping[str, Backend]:
     package = importlib.import_module("relaybuild.contrib")
     found: dict[str, Backend] = {}
     for entry in sorted(pkgutil.iter_modules(package.__path__), key=lambda entry: entry.name):
         backend: Backend = importlib.import_module(f"relaybuild.contrib.{entry.name}").BACKEND
+        found[backend.tag] = backend
+    for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name):
+        backend = point.load()
+        if not isinstance(backend, Backend):
+            kind = type(backend).__name__
+            raise UserError(f"entry point '{point.name}' of group '{ENTRY_POINTS}' is a {kind}, expected a Backend")
+        if backend.tag in found:
+            raise UserError(f"entry point '{point.name}' brings a second backend of the tag '{backend.tag}'")
         found[backend.tag] = backend
     return found

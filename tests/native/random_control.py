@@ -71,9 +71,7 @@ class Programs:
             return picked
         if depth <= 0:
             return known[-1] if known else self._smallest(kind)
-        ways = [self._made, self._made, self._let, self._called, self._projected]
-        if kind in FIRST_ORDER:
-            ways += [self._branch, self._branch]
+        ways = [self._made, self._made, self._let, self._called, self._projected, self._branch, self._branch]
         made: Expr = self.draw(st.sampled_from(ways))(kind, depth - 1)
         if self.draw(st.booleans()):
             self.scope.append((made, kind))

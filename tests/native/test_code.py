@@ -159,12 +159,6 @@ def test_weights_of_several_functions_are_one_table() -> None:
     assert kernel_calls(code, "nn.dense") == 2
 
 
-CHOOSES = """
-def @main(%c: bool, %x: float32) -> float32 {
-  let %f = if (%c) { fn(%a: float32) -> float32 { exp(%a) } } else { fn(%a: float32) -> float32 { log(%a) } };
-  %f(%x)
-}
-"""
 RETURNS = "def @main(%x: float32) -> fn(float32) -> float32 { fn(%a: float32) -> float32 { add(%a, %x) } }"
 GROWS = """
 def @main(%n: int32, %x: float32) -> float32 { @grow(fn(%a: float32) -> float32 { exp(%a) }, %n, %x) }
@@ -191,7 +185,6 @@ def @main(%x: float32) -> float32 {
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        pytest.param(CHOOSES, r":4:\d+: this conditional chooses between functions", id="chosen"),
         pytest.param(RETURNS, r":2:\d+: a function that is returned to the caller", id="returned"),
         pytest.param(GROWS, r":5:\d+: this recursion calls itself with ever new functions", id="growing"),
         pytest.param(RECURSIVE, r":5:\d+: a recursive function that returns a function", id="recursive"),
@@ -204,9 +197,45 @@ def test_what_has_no_native_code_is_named_with_its_place(text: str, message: str
         generated(text, passes=False)
 
 
-def test_a_dimension_that_is_no_number_is_named() -> None:
-    with pytest.raises(UnsupportedError, match=r"'%x' has type Tensor\[\(n,\), float32\], expected a tensor of known"):
-        generated("def @main(%x: Tensor[(n,), float32]) -> Tensor[(n,), float32] { exp(%x) }", passes=False)
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param(
+            "def @main(%x: Tensor[(2, n), float32]) -> Tensor[(2, n), float32] { exp(%x) }",
+            r":2:\d+: '%x' has type Tensor\[\(2, n\), float32\], whose dimension 1 \('n'\) is not known .*--shape",
+            id="parameter",
+        ),
+        pytest.param(
+            """
+            def @f(%n: int32, %x: Tensor[(?,), float32]) -> Tensor[(?,), float32] {
+              if (less(%n, 1)) { %x } else { @f(subtract(%n, 1), exp(%x)) }
+            }
+            def @main(%n: int32, %x: Tensor[(2,), float32]) -> float32 { sum(@f(%n, %x)) }""",
+            r":4:\d+: '%result' has type Tensor\[\(\?,\), float32\], whose dimension 0 is not known",
+            id="recursion",
+        ),
+        pytest.param(
+            "def @main(%x: Tensor[(6,), float32], %s: Tensor[(2,), int64]) { dyn.reshape(%x, %s) }",
+            r":2:\d+: the result of 'dyn.reshape' has type .* dimension 0 is not known",
+            id="operator",
+        ),
+        pytest.param(
+            """
+            def @pick(%c: bool, %x: Tensor[(?,), float32], %y: Tensor[(?,), float32]) -> float32 {
+              %1 = if (%c) { %x } else { %y };
+              sum(%1)
+            }
+            def @main(%c: bool, %x: Tensor[(2,), float32], %y: Tensor[(4,), float32]) -> float32 {
+              @pick(%c, %x, %y)
+            }""",
+            r":4:\d+: the branches of this conditional give Tensor\[\(2,\), float32\] and Tensor\[\(4,\), float32\]",
+            id="branches",
+        ),
+    ],
+)
+def test_a_dimension_that_is_no_number_is_named(text: str, message: str) -> None:
+    with pytest.raises(UnsupportedError, match=message):
+        generated(text, passes=False)
 
 
 def test_a_field_is_read_where_its_operator_is_computed() -> None:
@@ -216,3 +245,38 @@ def test_a_field_is_read_where_its_operator_is_computed() -> None:
     body = call_op("add", [If(c, call_op("exp", [first]), first), second])
     code = generated(infer_types(IRModule({"main": Function([c, x], body)})))
     assert kernel_calls(code, "exp") == 1
+
+
+def test_what_no_one_needs_of_a_branch_is_not_computed() -> None:
+    code = generated(
+        """
+        def @main(%c: bool, %x: float32) -> float32 {
+          %1 = if (%c) { (exp(%x), log(%x)) } else { (%x, sin(%x)) };
+          %1.0
+        }
+        """
+    )
+    assert [kernel_calls(code, name) for name in ("exp", "log", "sin")] == [1, 0, 0]
+
+
+def test_a_call_of_a_chosen_function_is_a_choice_between_calls() -> None:
+    code = generated(
+        """
+        def @main(%c: bool, %x: float32) -> float32 {
+          let %f = if (%c) { fn(%a: float32) -> float32 { exp(%a) } } else { fn(%a: float32) -> float32 { sin(%a) } };
+          %f(%f(%x))
+        }
+        """
+    )
+    assert [kernel_calls(code, name) for name in ("exp", "sin")] == [1, 1]
+    assert program_text(code).count("rb_call(") == 4
+
+
+def test_a_function_with_open_dimensions_returns_what_its_call_knows() -> None:
+    code = generated(
+        """
+        def @f(%x: Tensor[(?, 3), float32]) -> Tensor[(?, 3), float32] { exp(%x) }
+        def @main(%x: Tensor[(2, 3), float32]) { (@f(%x), @f(negative(%x))) }
+        """
+    )
+    assert [kind.static_shape for kind in code.results] == [(2, 3), (2, 3)]

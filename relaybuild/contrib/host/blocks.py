@@ -50,7 +50,7 @@ class Blocks:
     """
 
     statements: tuple[Statement, ...]
-    results: tuple[Expr, ...]
+    results: tuple[Expr | None, ...]
     direct: Mapping[int, int]
     needs: tuple[Expr, ...]
 
@@ -84,7 +84,7 @@ class _Splitter:
     def run(self) -> Step[Blocks]:
         controls = [entry for entry in self.region.entries if isinstance(entry, (Invoke, Branch))]
         number = len(controls)
-        self._need(self.region.results, number, shared=True)
+        self._need([result for result in self.region.results if result is not None], number, shared=True)
         for entry in reversed(self.region.entries):
             if isinstance(entry, (Invoke, Branch)):
                 number -= 1
@@ -112,10 +112,17 @@ class _Splitter:
             self._need(entry.args, number, shared=True)
             self.made[number] = entry
             return
+        entry = self._needed_part(entry)
         first = yield _Splitter(entry.branches[0], self.weights).run()
         second = yield _Splitter(entry.branches[1], self.weights).run()
         self._need((entry.cond, *first.needs, *second.needs), number, shared=True)
         self.made[number] = Conditional(entry, (first, second))
+
+    def _needed_part(self, entry: Branch) -> Branch:
+        """The conditional without the results that nothing needs."""
+        kept = [number for number, result in enumerate(entry.results) if id(result) in self.segment]
+        first, second = (Region(b.entries, tuple(b.results[n] for n in kept)) for b in entry.branches)
+        return Branch(entry.cond, (first, second), tuple(entry.results[n] for n in kept), entry.span)
 
     def _assemble(self, count: int) -> Blocks:
         segments = [_Segment() for _ in range(count + 1)]
@@ -157,7 +164,7 @@ class _Splitter:
         outputs: list[tuple[Expr, int | None]] = []
         if last:
             results = enumerate(self.region.results)
-            outputs += [(result, number) for number, result in results if direct.get(id(result)) != number]
+            outputs += [(result, n) for n, result in results if result is not None and direct.get(id(result)) != n]
         else:
             outputs += [(node, direct.get(id(node))) for node in segment.nodes if id(node) in self.shared]
         if not outputs:

@@ -25,7 +25,9 @@ def generate(function: Function, options: CodegenOptions) -> GeneratedCode:
     """
     target = options.target
     setting = Setting(machine_of(target), options.precise)
-    lowered = lower_program(to_procedures(function, options.module), setting, fusion=options.opt_level > 0)
+    procedures = to_procedures(function, options.module)
+    lowered = lower_program(procedures, setting, fusion=options.opt_level > 0)
+    results = tuple(result.tensor_type for result in procedures.results)
     params = [kind for param in function.params for kind in flat_types(param.checked_type)]
     spec = ProgramSpec(
         options.name,
@@ -34,7 +36,7 @@ def generate(function: Function, options: CodegenOptions) -> GeneratedCode:
         " ".join(target.cpu_features.split()),
         options.flags,
         tuple(Port(name, kind) for name, kind in zip(options.inputs, params)),
-        tuple(Port(name, kind) for name, kind in zip(options.outputs, flat_types(function.body.checked_type))),
+        tuple(Port(name, kind) for name, kind in zip(options.outputs, results)),
         options.threads,
         dict(options.config),
     )
@@ -59,4 +61,5 @@ def generate(function: Function, options: CodegenOptions) -> GeneratedCode:
         weights.num_bytes,
         program.arena_bytes,
         kernels,
+        results,
     )

@@ -1,21 +1,41 @@
 """From a module to a first-order program of procedures; knows nothing of kernels, memory or C.
 
 The module is evaluated with its tensors left open: what remains of an operator's call is a call of an operator, while
-tuples, lets, projections and functions disappear, for which function is called is known wherever one is. A function
-that one call alone names continues in that call's place, and so does one that returns a function; any other becomes a
-procedure, once for each set of argument types and of functions that it gets and captures. Captured tensors become
-parameters.
+tuples, lets, projections and functions disappear, for which function is called is known wherever one is: where a
+conditional chooses it, a call is a conditional over calls. A function that one call alone names continues in that
+call's place, and so does one that returns a function; any other becomes a procedure, once for each set of argument
+types and of functions that it gets and captures. Captured tensors become parameters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 from relaybuild.contrib.host.function_code import FunctionCode, called_once
 from relaybuild.contrib.host.instances import result_type
-from relaybuild.contrib.host.procedure import Branch, ControlProgram, Invoke, Procedure, Region
+from relaybuild.contrib.host.open_values import (
+    Choice,
+    Closure,
+    Env,
+    Merged,
+    Product,
+    Value,
+    closures,
+    conditions,
+    form,
+    has_function,
+    identity,
+    mapped,
+    merge,
+    product,
+    tensors,
+    type_of,
+    unpacked,
+)
+from relaybuild.contrib.host.procedure import Branch, ControlProgram, Invoke, Procedure, Region, defined
 from relaybuild.errors import InternalError, UnsupportedError
 from relaybuild.ir.adt import Constructor
 from relaybuild.ir.expr import Call, Constant, Expr, Function, GlobalVar, If, Let, Span, Tuple, TupleGetItem, Var
@@ -24,6 +44,7 @@ from relaybuild.ir.op import Op
 from relaybuild.ir.scopes import Scope
 from relaybuild.ir.trampoline import Step, run
 from relaybuild.ir.types import FuncType, TensorType, TupleType, Type
+from relaybuild.partition.backend import flat_types
 
 MOST_COPIES = 256
 """Procedures made of one function. More are a recursion that never comes to an end of new types or functions."""
@@ -42,8 +63,8 @@ def to_procedures(main: Function, module: IRModule) -> ControlProgram:
     """The program that `main` starts, a typed function of `module` or one that calls its functions.
 
     Parameters and results are tensors, in the order in which they stand in the tuples of `main`. Raises
-    UnsupportedError, with the place, for what has no first-order form: a function chosen by a conditional, returned to
-    the caller or growing with a recursion, data types, matches and references.
+    UnsupportedError, with the place, for what has no first-order form (a function that is returned to the caller or
+    grows with a recursion, data types, matches, references) and for tensors whose shape is not known.
     """
     program = _Program(main, module)
     closure = program.closure_of(main)
@@ -51,48 +72,6 @@ def to_procedures(main: Function, module: IRModule) -> ControlProgram:
     entry = program.register(_key(closure, args), "main", args, {})
     run(program.translate(entry, closure, args))
     return ControlProgram(tuple(program.procedures), frozenset(program.weights), tuple(program.alive))
-
-
-@dataclass(frozen=True, eq=False)
-class _Product:
-    """A tuple of values, and an expression of it where there is one."""
-
-    fields: tuple[_Value, ...]
-    expr: Expr | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class _Closure:
-    """A function, and the activation in which it was made."""
-
-    function: Function
-    env: _Env
-
-
-_Value: TypeAlias = "Expr | _Product | _Closure"
-
-
-@dataclass(eq=False)
-class _Env:
-    """One activation of a function: what its nodes and variables are, by id, and the activation around it.
-
-    `owner` is the procedure whose expressions these values are made of.
-    """
-
-    code: FunctionCode
-    owner: _Translation | None
-    parent: _Env | None = None
-    values: dict[int, _Value] = field(default_factory=dict)
-
-    def find(self, node: Expr) -> tuple[_Value, _Translation | None] | None:
-        """The value of a node here or around, and its owner; None where it has none yet."""
-        env: _Env | None = self
-        while env is not None:
-            found = env.values.get(id(node))
-            if found is not None:
-                return found, env.owner
-            env = env.parent
-        return None
 
 
 @dataclass(eq=False)
@@ -107,6 +86,8 @@ class _Specialisation:
 
 
 _Key: TypeAlias = tuple[object, ...]
+_Way: TypeAlias = Callable[[Region], Step[Value]]
+"""What fills a branch with code, and the value that it has there."""
 
 
 class _Program:
@@ -117,7 +98,7 @@ class _Program:
         self.procedures: list[Procedure] = []
         self.weights: set[int] = set()
         self.alive: list[Expr] = []
-        self._closures: dict[int, _Closure] = {}
+        self._closures: dict[int, Closure] = {}
         self._known: dict[_Key, _Specialisation] = {}
         self._copies: dict[int, int] = {}
         self._names: set[str] = set()
@@ -138,21 +119,21 @@ class _Program:
                     pending.append(codes[node.name_hint])
         return codes
 
-    def closure_of(self, function: Function) -> _Closure:
+    def closure_of(self, function: Function) -> Closure:
         """A global function as a value."""
         if id(function) not in self._closures:
-            env = _Env(self._codes[id(function)], None)
-            self._closures[id(function)] = _Closure(function, env)
+            env = Env(self._codes[id(function)], None)
+            self._closures[id(function)] = Closure(function, env)
         return self._closures[id(function)]
 
     def is_weight(self, expr: Expr) -> bool:
         """Whether an expression is computed from constants alone."""
         return isinstance(expr, Constant) or id(expr) in self.weights
 
-    def register(self, key: _Key, name: str, args: Sequence[_Value], captured: Mapping[int, Expr]) -> _Specialisation:
+    def register(self, key: _Key, name: str, args: Sequence[Value], captured: Mapping[int, Expr]) -> _Specialisation:
         """A new procedure over the tensors of `args`, which are its variables, and those captured."""
         imports = {number: Var("captured", expr.checked_type, expr.span) for number, expr in captured.items()}
-        params = [leaf for arg in args for leaf in _tensors(arg)]
+        params = [leaf for arg in args for leaf in tensors(arg)]
         procedure = Procedure(self._unique(name), (*(p for p in params if isinstance(p, Var)), *imports.values()))
         self.procedures.append(procedure)
         self._known[key] = _Specialisation(procedure, tuple(captured.values()), imports)
@@ -161,13 +142,13 @@ class _Program:
     def known(self, key: _Key) -> _Specialisation | None:
         return self._known.get(key)
 
-    def translate(self, made: _Specialisation, closure: _Closure, args: Sequence[_Value]) -> Step[None]:
+    def translate(self, made: _Specialisation, closure: Closure, args: Sequence[Value]) -> Step[None]:
         """Fill the body of a new procedure."""
         translation = _Translation(self, made)
         region = made.procedure.body
         result = yield translation.body(closure, args, region)
         region.results = tuple(_first_order(result, closure.function))
-        made.result = _type_of(result)
+        made.result = type_of(result)
 
     def count(self, function: Function, at: Expr) -> None:
         """Note one more procedure of a function."""
@@ -192,20 +173,22 @@ class _Translation:
         self.made = made
         self._emitted: set[int] = set()
         self._active: set[int] = set()
+        self._here: dict[int, Expr] = dict(made.imports)
+        """What stands here, by id, for tensors of other procedures and of branches that are closed."""
 
-    def body(self, closure: _Closure, args: Sequence[_Value], region: Region) -> Step[_Value]:
+    def body(self, closure: Closure, args: Sequence[Value], region: Region) -> Step[Value]:
         """The value of a function's body over values of this procedure."""
         function = closure.function
-        env = _Env(closure.env.code, self, closure.env)
+        env = Env(closure.env.code, self, closure.env)
         env.values.update((id(param), arg) for param, arg in zip(function.params, args))
         added = id(function) not in self._active
         self._active.add(id(function))
-        result: _Value = yield self._scope(env.code.body_of(function), env, region)
+        result: Value = yield self._scope(env.code.body_of(function), env, region)
         if added:
             self._active.discard(id(function))
         return result
 
-    def _scope(self, scope: Scope, env: _Env, region: Region) -> Step[_Value]:
+    def _scope(self, scope: Scope, env: Env, region: Region) -> Step[Value]:
         """The value of a scope's tail expression, behind what the scope computes."""
         while True:
             rest: Scope | None = None
@@ -219,36 +202,36 @@ class _Translation:
                 return self._value(scope.root, env)
             scope = rest
 
-    def _node(self, node: Expr, env: _Env, region: Region) -> Step[_Value]:
+    def _node(self, node: Expr, env: Env, region: Region) -> Step[Value]:
         if isinstance(node, Call):
             if isinstance(node.op, Op):
                 return self._operator(node, env, region)
-            called: _Value = yield self._call(node, env, region)
+            called: Value = yield self._call(node, env, region)
             return called
         if isinstance(node, Tuple):
-            return _product([self._value(item, env) for item in node.fields], node)
+            return product([self._value(item, env) for item in node.fields], node)
         if isinstance(node, TupleGetItem):
             return self._field(node, env)
         if isinstance(node, Function):
-            return _Closure(node, env)
+            return Closure(node, env)
         if isinstance(node, If):
-            chosen: _Value = yield self._if(node, env, region)
+            chosen: Value = yield self._if(node, env, region)
             return chosen
         if isinstance(node, Let):
-            result: _Value = yield self._let(node, env, region)
+            result: Value = yield self._let(node, env, region)
             return result
         raise _unsupported(node, f"{_KINDS.get(type(node).__name__, type(node).__name__)} has no native code")
 
-    def _let(self, node: Let, env: _Env, region: Region) -> Step[_Value]:
+    def _let(self, node: Let, env: Env, region: Region) -> Step[Value]:
         """The value of a let that stands inside an expression."""
         block, body = env.code.tree.inner[id(node)]
         for inner in env.code.nodes_of(block):
             env.values[id(inner)] = yield self._node(inner, env, region)
         env.values[id(node.var)] = self._value(node.value, env)
-        result: _Value = yield self._scope(body, env, region)
+        result: Value = yield self._scope(body, env, region)
         return result
 
-    def _value(self, node: Expr, env: _Env) -> _Value:
+    def _value(self, node: Expr, env: Env) -> Value:
         if isinstance(node, Constant):
             return node
         if isinstance(node, GlobalVar):
@@ -260,248 +243,213 @@ class _Translation:
             name = f"'%{node.name_hint}'" if isinstance(node, Var) else f"a {type(node).__name__}"
             raise InternalError(f"{name} is used before it has a value", where=_where(node.span))
         value, owner = found
-        return value if owner is self else self._import(value)
-
-    def _import(self, value: _Value) -> _Value:
-        """A value made for another procedure, as this one sees it."""
-        if isinstance(value, _Closure):
-            return value
-        if isinstance(value, _Product):
-            return _product([self._import(item) for item in value.fields], value.expr)
-        return self.local(value)
+        return value if owner is self and not self._here else mapped(value, self.local)
 
     def local(self, expr: Expr) -> Expr:
-        """The variable that holds a captured tensor; anything else as it is."""
-        return self.made.imports.get(id(expr), expr)
+        """What holds a tensor of another procedure, or of a branch, here; anything else as it is."""
+        while id(expr) in self._here:
+            expr = self._here[id(expr)]
+        return expr
 
-    def _operator(self, node: Call, env: _Env, region: Region) -> _Value:
+    def _operator(self, node: Call, env: Env, region: Region) -> Value:
         args = [_reified(self._value(arg, env), arg) for arg in node.args]
         call = node.with_children(args)
         if id(call) in self._emitted:
             call = Call(node.op, args, node.attrs, node.span)
         self._emit(call, region)
         found = call.checked_type
+        for kind in flat_types(found):
+            _check_known(kind, f"the result of '{node.op_name}'", node)
         if not isinstance(found, TupleType):
             return call
         fields = [TupleGetItem(call, index, node.span) for index in range(len(found.fields))]
         for item in fields:
             self._emit(item, region)
-        return _Product(tuple(fields), call)
+        return Product(tuple(fields), call)
 
     def _emit(self, expr: Expr, region: Region) -> None:
         self._emitted.add(id(expr))
         self.program.alive.append(expr)
-        leaves = [leaf for child in expr.children() for leaf in _tensors(_unpacked(child))]
+        leaves = [leaf for child in expr.children() for leaf in tensors(unpacked(child))]
         if all(self.program.is_weight(leaf) for leaf in leaves):
             self.program.weights.add(id(expr))
         else:
             region.entries.append(expr)
 
-    def _field(self, node: TupleGetItem, env: _Env) -> _Value:
+    def _field(self, node: TupleGetItem, env: Env) -> Value:
         value = self._value(node.tuple_value, env)
-        if not isinstance(value, _Product):
+        if not isinstance(value, Product):
             raise InternalError(f"field {node.index} of a value that is no tuple", where=_where(node.span))
         return value.fields[node.index]
 
-    def _if(self, node: If, env: _Env, region: Region) -> Step[_Value]:
+    def _if(self, node: If, env: Env, region: Region) -> Step[Value]:
         cond = _tensor(self._value(node.cond, env), node.cond)
         scopes = env.code.tree.inner[id(node)]
         if isinstance(cond, Constant):
-            taken: _Value = yield self._scope(scopes[0 if cond.data else 1], env, region)
+            taken: Value = yield self._scope(scopes[0 if cond.data else 1], env, region)
             return taken
+        ways = [partial(self._scope, scope, env) for scope in scopes]
+        chosen: Value = yield self._branch(cond, ways, node, region)
+        return chosen
+
+    def _branch(self, cond: Expr, ways: Sequence[_Way], at: Expr, region: Region) -> Step[Value]:
+        """The value of a conditional, given what fills each of its branches."""
         branches = (Region(), Region())
-        values: list[_Value] = []
-        for scope, branch in zip(scopes, branches):
-            values.append((yield self._scope(scope, env, branch)))
-        results: list[tuple[Var, Expr, Expr]] = []
-        merged = _merge(values[0], values[1], node, results)
+        values: list[Value] = []
+        for way, branch in zip(ways, branches):
+            values.append((yield way(branch)))
+        results: list[Merged] = []
+        merged = merge(values[0], values[1], cond, at, results)
+        for number, value in enumerate(values):
+            self._export(value, branches[number], number, results)
         if results:
             branches[0].results = tuple(first for _, first, _ in results)
             branches[1].results = tuple(second for _, _, second in results)
-            region.entries.append(Branch(cond, branches, tuple(var for var, _, _ in results), node.span))
-        return merged
+            region.entries.append(Branch(cond, branches, tuple(var for var, _, _ in results), at.span))
+        return mapped(merged, self.local)
 
-    def _call(self, node: Call, env: _Env, region: Region) -> Step[_Value]:
+    def _export(self, value: Value, branch: Region, number: int, results: list[Merged]) -> None:
+        """Make results of the tensors of branch `number` by which its functions outlive it."""
+        functions = list(closures(value))
+        if not functions:
+            return
+        made = set(defined(branch))
+        names = {id(result[1 + number]): result[0] for result in results}
+        for leaf in map(self.local, (*self._captured(functions).values(), *conditions(value))):
+            if id(leaf) in made:
+                if id(leaf) not in names:
+                    names[id(leaf)] = Var("kept", leaf.tensor_type, leaf.span)
+                    results.append((names[id(leaf)], None if number else leaf, leaf if number else None))
+                self._here[id(leaf)] = names[id(leaf)]
+
+    def _call(self, node: Call, env: Env, region: Region) -> Step[Value]:
         assert isinstance(node.op, Expr)
         if isinstance(node.op, Constructor):
             raise _unsupported(node, f"a value of a data type, made by '{node.op.name}', has no native code")
         callee = self._value(node.op, env)
-        if not isinstance(callee, _Closure):
-            raise _unsupported(node, "the host backend cannot tell which function is called here")
         args = [self._value(arg, env) for arg in node.args]
+        result: Value = yield self._apply(callee, args, node, region)
+        return result
+
+    def _apply(self, callee: Value, args: Sequence[Value], node: Call, region: Region) -> Step[Value]:
+        """The value of a call of a function or of one that is chosen."""
+        if isinstance(callee, Choice):
+            ways = [partial(self._apply, function, args, node) for function in callee.functions]
+            chosen: Value = yield self._branch(callee.cond, ways, node, region)
+            return chosen
+        if not isinstance(callee, Closure):
+            raise _unsupported(node, "the host backend cannot tell which function is called here")
         function = callee.function
         result = _result_type(function, args, node)
-        returns_function = _has_function(result)
+        returns_function = has_function(result)
         if id(function) not in self._active and (returns_function or id(function) in self.program.once):
-            inlined: _Value = yield self.body(callee, args, region)
+            inlined: Value = yield self.body(callee, args, region)
             return inlined
         if returns_function:
             raise _unsupported(node, "a recursive function that returns a function has no native code")
-        invoked: _Value = yield self._invoke(callee, args, result, node, region)
+        invoked: Value = yield self._invoke(callee, args, result, node, region)
         return invoked
 
-    def _invoke(
-        self, callee: _Closure, args: Sequence[_Value], result: Type, node: Call, region: Region
-    ) -> Step[_Value]:
+    def _invoke(self, callee: Closure, args: Sequence[Value], result: Type, node: Call, region: Region) -> Step[Value]:
         key = _key(callee, args)
         made = self.program.known(key)
         if made is None:
             self.program.count(callee.function, node)
-            opened = [
-                arg if isinstance(arg, _Closure) else _open(_type_of(arg), param.name_hint, node)
-                for param, arg in zip(callee.function.params, args)
-            ]
+            opened = [_opened(arg, param.name_hint, node) for param, arg in zip(callee.function.params, args)]
             captured = self._captured([callee, *args])
             name = node.op.name_hint if isinstance(node.op, (Var, GlobalVar)) else "closure"
             made = self.program.register(key, name, opened, captured)
             yield self.program.translate(made, callee, opened)
-        passed = [leaf for arg in args for leaf in _tensors(arg)]
+        passed = [leaf for arg in args for leaf in tensors(arg)]
         passed += [self.local(expr) for expr in made.captured]
         value = _open(made.result or result, "result", node)
-        results = tuple(leaf for leaf in _tensors(value) if isinstance(leaf, Var))
+        results = tuple(leaf for leaf in tensors(value) if isinstance(leaf, Var))
         region.entries.append(Invoke(made.procedure, tuple(passed), results, node.span))
         return value
 
-    def _captured(self, values: Sequence[_Value]) -> dict[int, Expr]:
+    def _captured(self, values: Sequence[Value]) -> dict[int, Expr]:
         """The tensors that the functions among values capture, theirs in turn too, as their makers know them."""
         found: dict[int, Expr] = {}
         seen: set[tuple[int, int]] = set()
-        stack = [closure for value in values for closure in _closures(value)]
+        stack = [closure for value in values for closure in closures(value)]
         while stack:
             closure = stack.pop()
-            if _identity(closure) in seen:
+            if identity(closure) in seen:
                 continue
-            seen.add(_identity(closure))
+            seen.add(identity(closure))
             for node in closure.env.code.captured(closure.function):
                 held = closure.env.find(node)
                 if held is None:
                     continue
-                stack.extend(_closures(held[0]))
-                for leaf in _tensors(held[0]):
+                stack.extend(closures(held[0]))
+                for leaf in tensors(held[0]):
                     if not self.program.is_weight(leaf):
                         found.setdefault(id(leaf), leaf)
         return found
 
 
-def _key(closure: _Closure, args: Sequence[_Value]) -> _Key:
+def _key(closure: Closure, args: Sequence[Value]) -> _Key:
     """What a procedure depends on: the function with its activation, and the types and functions it gets."""
-    return (*_identity(closure), *(_form(arg) for arg in args))
+    return (*identity(closure), *(form(arg) for arg in args))
 
 
-def _identity(closure: _Closure) -> tuple[int, int]:
-    return id(closure.function), id(closure.env)
-
-
-def _form(value: _Value) -> object:
-    if isinstance(value, _Closure):
-        return _identity(value)
-    if isinstance(value, _Product):
-        return tuple(_form(item) for item in value.fields)
-    return value.checked_type
-
-
-def _tensors(value: _Value) -> Iterator[Expr]:
-    """The tensors of a value, in order."""
-    stack: list[_Value] = [value]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, _Product):
-            stack.extend(reversed(item.fields))
-        elif isinstance(item, Expr):
-            yield item
-
-
-def _closures(value: _Value) -> Iterator[_Closure]:
-    stack: list[_Value] = [value]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, _Product):
-            stack.extend(reversed(item.fields))
-        elif isinstance(item, _Closure):
-            yield item
-
-
-def _product(fields: Sequence[_Value], expr: Expr | None) -> _Product:
-    """A tuple; `expr` stays where it is a tuple of just these."""
-    same = isinstance(expr, Tuple) and all(new is old for new, old in zip(fields, expr.fields))
-    return _Product(tuple(fields), expr if same else None)
-
-
-def _unpacked(expr: Expr) -> _Value:
-    return _Product(tuple(_unpacked(item) for item in expr.fields)) if isinstance(expr, Tuple) else expr
-
-
-def _tensor(value: _Value, at: Expr) -> Expr:
+def _tensor(value: Value, at: Expr) -> Expr:
     if isinstance(value, Expr):
         return value
     raise InternalError("a tuple or a function where a tensor is wanted", where=_where(at.span))
 
 
-def _reified(value: _Value, at: Expr) -> Expr:
+def _reified(value: Value, at: Expr) -> Expr:
     """A value as an operator's argument."""
     if isinstance(value, Expr):
         return value
-    if isinstance(value, _Closure):
+    if isinstance(value, (Closure, Choice)):
         raise _unsupported(at, "an operator over a function has no native code")
     if value.expr is not None:
         return value.expr
     return Tuple([_reified(item, at) for item in value.fields])
 
 
-def _open(kind: Type, name: str, at: Expr, like: Var | None = None) -> _Value:
+def _open(kind: Type, name: str, at: Expr, like: Var | None = None) -> Value:
     """New variables for the tensors of a type; `like` itself where it is a tensor's."""
     if isinstance(kind, TensorType):
-        if not kind.is_static:
-            raise _unsupported(at, f"'%{name}' has type {kind}, expected a tensor of known shape")
+        _check_known(kind, f"'%{name}'", at)
         return like if like is not None else Var(name, kind, at.span)
     if isinstance(kind, TupleType):
-        return _Product(tuple(_open(item, f"{name}.{number}", at) for number, item in enumerate(kind.fields)))
+        return Product(tuple(_open(item, f"{name}.{number}", at) for number, item in enumerate(kind.fields)))
     raise _unsupported(at, f"'%{name}' has type {kind}, expected tensors and tuples of them")
 
 
-def _type_of(value: _Value) -> Type:
-    if isinstance(value, _Product):
-        return TupleType(tuple(_type_of(item) for item in value.fields))
-    return value.function.checked_type if isinstance(value, _Closure) else value.checked_type
+def _opened(value: Value, name: str, at: Expr) -> Value:
+    """A value of a new procedure, with variables for its tensors."""
+    return mapped(value, lambda leaf: Var(name, leaf.tensor_type, at.span))
 
 
-def _result_type(function: Function, args: Sequence[_Value], call: Call) -> Type:
+def _check_known(kind: TensorType, what: str, at: Expr) -> None:
+    """Every shape is known before memory is planned."""
+    for number, extent in enumerate(kind.shape):
+        if not isinstance(extent, int):
+            name = "" if extent.name == "?" else f" ('{extent.name}')"
+            raise _unsupported(
+                at,
+                f"{what} has type {kind}, whose dimension {number}{name} is not known when the host "
+                "compiles: give the inputs' shapes (--shape), or numbers in the annotations it comes from",
+            )
+
+
+def _result_type(function: Function, args: Sequence[Value], call: Call) -> Type:
     """The type of a call's result: the function's, for these arguments."""
     kind = function.checked_type
     if not isinstance(kind, FuncType) or len(kind.arg_types) != len(args):
         raise InternalError(f"a call of a function of type {kind} with {len(args)} arguments", where=_where(call.span))
-    return result_type(kind, [_type_of(arg) for arg in args])
+    return result_type(kind, [type_of(arg) for arg in args])
 
 
-def _has_function(kind: Type) -> bool:
-    stack = [kind]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, FuncType):
-            return True
-        stack.extend(item.fields if isinstance(item, TupleType) else ())
-    return False
-
-
-def _merge(first: _Value, second: _Value, node: If, results: list[tuple[Var, Expr, Expr]]) -> _Value:
-    """One value for those of two branches; its tensors are appended to `results`, each with both sources."""
-    if first is second:
-        return first
-    if isinstance(first, _Product) and isinstance(second, _Product):
-        return _Product(tuple(_merge(a, b, node, results) for a, b in zip(first.fields, second.fields)))
-    if isinstance(first, Expr) and isinstance(second, Expr):
-        results.append((Var("if", first.tensor_type, node.span), first, second))
-        return results[-1][0]
-    if isinstance(first, _Closure) and isinstance(second, _Closure) and _identity(first) == _identity(second):
-        return first
-    raise _unsupported(node, "this conditional chooses between functions; let it choose between their results")
-
-
-def _first_order(value: _Value, function: Function) -> list[Expr]:
+def _first_order(value: Value, function: Function) -> list[Expr]:
     """The tensors of a procedure's result."""
-    if next(_closures(value), None) is not None:
+    if next(closures(value), None) is not None:
         raise _unsupported(function.body, "a function that is returned to the caller has no native code")
-    return list(_tensors(value))
+    return list(tensors(value))
 
 
 def _unsupported(node: Expr, message: str) -> UnsupportedError:

@@ -19,11 +19,11 @@ class Region:
 
     `entries` are the operators' calls, in topological order, and between them the calls of procedures and the
     conditionals; each entry uses what stands before it, here or in the regions around. Nothing orders two entries but
-    that.
+    that. A result of a branch is None where nothing asks for it behind this branch.
     """
 
     entries: list[Entry] = field(default_factory=list)
-    results: tuple[Expr, ...] = ()
+    results: tuple[Expr | None, ...] = ()
 
 
 @dataclass(eq=False)
@@ -69,6 +69,17 @@ class ControlProgram:
     procedures: tuple[Procedure, ...]
     weights: frozenset[int]
     alive: tuple[Expr, ...]
+
+    @property
+    def results(self) -> tuple[Expr, ...]:
+        """What the first procedure returns."""
+        return tuple(result for result in self.procedures[0].body.results if result is not None)
+
+
+def defined(region: Region) -> Iterator[int]:
+    """The ids of what a region computes, outside of the branches in it."""
+    for entry in region.entries:
+        yield from (id(value) for value in (entry.results if isinstance(entry, (Invoke, Branch)) else (entry,)))
 
 
 def leaves(expr: Expr) -> Iterator[Expr]:

@@ -146,7 +146,9 @@ class _Lowering:
                 self.homes[id(param)] = row_major_view(Storage("arena", size), param.tensor_type)
                 carried.append((given, self.homes[id(param)]))
         results = [
-            Storage("output", tensor_bytes(result.tensor_type), number) for number, result in enumerate(body.results)
+            Storage("output", tensor_bytes(result.tensor_type), number)
+            for number, result in enumerate(body.results)
+            if result is not None
         ]
         code = run(self._region(body, results, tail=True))
         return ProcedureCode(self.procedure.name, tuple(code), tuple(carried) if restarts else None)
