@@ -20,8 +20,17 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from relaybuild.digest import Hasher, Value, encode_value
-from relaybuild.errors import InternalError
-from relaybuild.ir.adt import Constructor, Match, Pattern, PatternConstructor, PatternTuple, PatternVar, TypeData
+from relaybuild.errors import InternalError, UserError
+from relaybuild.ir.adt import (
+    Constructor,
+    Match,
+    Pattern,
+    PatternConstructor,
+    PatternTuple,
+    PatternVar,
+    TypeData,
+    subpatterns,
+)
 from relaybuild.ir.expr import (
     Call,
     Constant,
@@ -55,6 +64,8 @@ from relaybuild.ir.types import (
 from relaybuild.ir.visitor import free_vars, post_order
 
 Program: TypeAlias = "Expr | IRModule | Type | TypeData"
+MAX_ATTR_DEPTH = 64
+"""How deep the lists in an attribute may be nested."""
 
 _function_digests: weakref.WeakKeyDictionary[Function, tuple[str, tuple[Constant, ...]]] = weakref.WeakKeyDictionary()
 _names: weakref.WeakKeyDictionary[type, tuple[str, ...]] = weakref.WeakKeyDictionary()
@@ -122,17 +133,25 @@ def constant_digest(constant: Constant) -> str:
     return state.hexdigest()
 
 
-def attr_value(value: object) -> Value:
-    """An attribute as a hashable value: lists are tuples, numpy scalars Python's; other types are an error."""
+def attr_value(value: object, depth: int = 0) -> Value:
+    """An attribute as a hashable value: lists are tuples, numpy scalars Python's.
+
+    Raises UserError for other types, and for lists nested deeper than `MAX_ATTR_DEPTH`.
+    """
     if isinstance(value, (tuple, list)):
-        return tuple(attr_value(item) for item in value)
+        if depth >= MAX_ATTR_DEPTH:
+            raise UserError(f"an attribute of lists nested deeper than {MAX_ATTR_DEPTH}")
+        return tuple(attr_value(item, depth + 1) for item in value)
     if isinstance(value, np.generic):
-        return attr_value(value.item())
+        return attr_value(value.item(), depth)
     if isinstance(value, float):
         return float("nan") if value != value else value
     if value is None or isinstance(value, (bool, int, str)):
         return value
-    raise InternalError(f"an attribute of type '{type(value).__name__}' has no text and no digest")
+    raise UserError(
+        f"found an attribute of type '{type(value).__name__}', "
+        "expected a number, a string, True, False, None or a list of such"
+    )
 
 
 def _function_digest(function: Function) -> tuple[str, tuple[Constant, ...]]:
@@ -226,34 +245,48 @@ class _Types:
             self._bound -= 1
 
     def encoded(self, kind: Type | None) -> Value:
-        """A type as a value."""
+        """A type as a value: a tensor's, or one for each type within, outer before inner, with the number of its parts.
+
+        So it is no deeper for a deep type.
+        """
         if kind is None:
             return None
+        if isinstance(kind, TensorType):
+            return self._head(kind)
+        found: list[Value] = []
+        stack: list[Type | tuple[TypeVar, ...]] = [kind]
+        while stack:
+            top = stack.pop()
+            if isinstance(top, tuple):
+                self.release(top)
+                continue
+            found.append(self._head(top))
+            if isinstance(top, FuncType):
+                self.bind(top.type_params)
+                stack.append(top.type_params)
+            stack.extend(reversed(type_children(top)))
+        return tuple(found)
+
+    def _head(self, kind: Type) -> Value:
+        """A type without the types within it."""
         if isinstance(kind, TensorType):
             return ("tensor", kind.dtype, *(_extent(extent) for extent in kind.shape))
         if isinstance(kind, TypeVar):
             levels = self._levels.get(kind.name)
             return ("param", levels[-1]) if levels else ("typevar", kind.name)
         if isinstance(kind, FuncType):
-            return self._function(kind)
+            return ("fn", len(kind.type_params), len(kind.arg_types))
         if isinstance(kind, IncompleteType):
             return ("hole", self._holes.setdefault(id(kind), len(self._holes)))
         if isinstance(kind, GlobalTypeVar):
-            return ("adt", kind.name)
-        inner = tuple(self.encoded(child) for child in type_children(kind))
+            return ("adt", kind.name, 0)
         if isinstance(kind, TypeCall):
-            return ("adt", kind.head.name, *inner)
+            return ("adt", kind.head.name, len(kind.args))
         if isinstance(kind, TupleType):
-            return ("tuple", *inner)
+            return ("tuple", len(kind.fields))
         if isinstance(kind, RefType):
-            return ("ref", *inner)
+            return ("ref",)
         raise InternalError(f"no digest of the type {kind}")
-
-    def _function(self, kind: FuncType) -> Value:
-        self.bind(kind.type_params)
-        inner = tuple(self.encoded(child) for child in type_children(kind))
-        self.release(kind.type_params)
-        return ("fn", len(kind.type_params), *inner)
 
 
 class _Canonical:
@@ -363,12 +396,16 @@ class _Canonical:
         return (constructor.belongs_to.name, constructor.name, inputs)
 
     def _pattern(self, pattern: Pattern) -> Value:
+        """A pattern as a value: one for each pattern within, outer before inner, with the number of its parts."""
+        return tuple(self._pattern_head(inner) for inner in subpatterns(pattern))
+
+    def _pattern_head(self, pattern: Pattern) -> Value:
         if isinstance(pattern, PatternVar):
             return ("var", self._variable(pattern.var))
         if isinstance(pattern, PatternConstructor):
-            return ("constructor", self._constructor(pattern.constructor), *map(self._pattern, pattern.patterns))
+            return ("constructor", self._constructor(pattern.constructor), len(pattern.patterns))
         if isinstance(pattern, PatternTuple):
-            return ("tuple", *map(self._pattern, pattern.patterns))
+            return ("tuple", len(pattern.patterns))
         return ("wildcard",)
 
 

@@ -5,7 +5,7 @@ Types are values compared by content, apart from holes, each of which is itself 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import index
 from typing import TypeAlias
@@ -51,6 +51,24 @@ class Type:
     """Base of all types."""
 
     __slots__ = ()
+
+    def __str__(self) -> str:
+        return type_text(self)
+
+
+class _Composed(Type):
+    """A type made of types, equal to those made of equal ones; neither depth nor sharing costs more than the parts."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Type) and _equal(self, other))
+
+    def __hash__(self) -> int:
+        done: dict[int, int] = {}
+        for part in type_parts(self):
+            done[id(part)] = hash((_own_part(part), *(done[id(child)] for child in type_children(part))))
+        return done[id(self)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,22 +118,12 @@ class TensorType(Type):
         """Bytes of one element."""
         return dtype_itemsize(self.dtype)
 
-    def __str__(self) -> str:
-        if not self.shape:
-            return self.dtype
-        dims = ", ".join(str(extent) for extent in self.shape)
-        return f"Tensor[({dims}{',' if len(self.shape) == 1 else ''}), {self.dtype}]"
 
-
-@dataclass(frozen=True, slots=True)
-class TupleType(Type):
+@dataclass(frozen=True, slots=True, eq=False)
+class TupleType(_Composed):
     """A product of types."""
 
     fields: tuple[Type, ...]
-
-    def __str__(self) -> str:
-        inner = ", ".join(str(field) for field in self.fields)
-        return f"({inner}{',' if len(self.fields) == 1 else ''})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,21 +132,14 @@ class TypeVar(Type):
 
     name: str
 
-    def __str__(self) -> str:
-        return self.name
 
-
-@dataclass(frozen=True, slots=True)
-class FuncType(Type):
+@dataclass(frozen=True, slots=True, eq=False)
+class FuncType(_Composed):
     """A function from argument types to a result type."""
 
     arg_types: tuple[Type, ...]
     ret_type: Type
     type_params: tuple[TypeVar, ...] = ()
-
-    def __str__(self) -> str:
-        params = f"[{', '.join(map(str, self.type_params))}]" if self.type_params else ""
-        return f"fn{params}({', '.join(map(str, self.arg_types))}) -> {self.ret_type}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,38 +148,26 @@ class GlobalTypeVar(Type):
 
     name: str
 
-    def __str__(self) -> str:
-        return self.name
 
-
-@dataclass(frozen=True, slots=True)
-class TypeCall(Type):
+@dataclass(frozen=True, slots=True, eq=False)
+class TypeCall(_Composed):
     """An algebraic data type applied to its arguments: `List[int32]`."""
 
     head: GlobalTypeVar
     args: tuple[Type, ...] = ()
 
-    def __str__(self) -> str:
-        return f"{self.head}[{', '.join(map(str, self.args))}]" if self.args else self.head.name
 
-
-@dataclass(frozen=True, slots=True)
-class RefType(Type):
+@dataclass(frozen=True, slots=True, eq=False)
+class RefType(_Composed):
     """A mutable cell that holds a value of a type."""
 
     value: Type
-
-    def __str__(self) -> str:
-        return f"Ref[{self.value}]"
 
 
 class IncompleteType(Type):
     """A hole that inference fills, `_` in text; equal to itself alone."""
 
     __slots__ = ("__weakref__",)
-
-    def __str__(self) -> str:
-        return "_"
 
 
 def type_children(kind: Type) -> tuple[Type, ...]:
@@ -215,6 +204,75 @@ def type_with_children(kind: Type, children: Sequence[Type]) -> Type:
     if isinstance(kind, TypeCall):
         return TypeCall(kind.head, tuple(children))
     return RefType(children[0]) if isinstance(kind, RefType) else kind
+
+
+def type_text(kind: Type, name: Callable[[str], str] = str, extent: Callable[[Extent], str] = str) -> str:
+    """A type as text; `name` says how names of types are written, `extent` how extents are."""
+    if isinstance(kind, TensorType):
+        return _tensor_text(kind, extent)
+    out: list[str] = []
+    stack: list[Type | str] = [kind]
+    while stack:
+        top = stack.pop()
+        if isinstance(top, str):
+            out.append(top)
+        elif isinstance(top, TensorType):
+            out.append(_tensor_text(top, extent))
+        else:
+            stack.extend(reversed(_pieces(top, name)))
+    return "".join(out)
+
+
+def _tensor_text(kind: TensorType, extent: Callable[[Extent], str]) -> str:
+    if not kind.shape:
+        return kind.dtype
+    comma = "," if len(kind.shape) == 1 else ""
+    return f"Tensor[({', '.join(map(extent, kind.shape))}{comma}), {kind.dtype}]"
+
+
+def _pieces(kind: Type, name: Callable[[str], str]) -> list[Type | str]:
+    """The text of a type around the types within it."""
+    if isinstance(kind, (TypeVar, GlobalTypeVar)):
+        return [name(kind.name)]
+    if isinstance(kind, TupleType):
+        return ["(", *_listed(kind.fields), ",)" if len(kind.fields) == 1 else ")"]
+    if isinstance(kind, FuncType):
+        params = f"[{', '.join(name(each.name) for each in kind.type_params)}]" if kind.type_params else ""
+        return [f"fn{params}(", *_listed(kind.arg_types), ") -> ", kind.ret_type]
+    if isinstance(kind, TypeCall):
+        return [name(kind.head.name), *(["[", *_listed(kind.args), "]"] if kind.args else [])]
+    return ["Ref[", kind.value, "]"] if isinstance(kind, RefType) else ["_"]
+
+
+def _listed(kinds: Sequence[Type]) -> list[Type | str]:
+    return [piece for kind in kinds for piece in (", ", kind)][1:]
+
+
+def _equal(a: Type, b: Type) -> bool:
+    seen: set[tuple[int, int]] = set()
+    stack = [(a, b)]
+    while stack:
+        x, y = stack.pop()
+        if x is y or (id(x), id(y)) in seen:
+            continue
+        if _own_part(x) != _own_part(y):
+            return False
+        inner = type_children(x)
+        if inner:
+            seen.add((id(x), id(y)))
+            stack.extend(zip(inner, type_children(y)))
+    return True
+
+
+def _own_part(kind: Type) -> object:
+    """What a type is apart from the types within it."""
+    if isinstance(kind, TupleType):
+        return (TupleType, len(kind.fields))
+    if isinstance(kind, FuncType):
+        return (FuncType, len(kind.arg_types), kind.type_params)
+    if isinstance(kind, TypeCall):
+        return (TypeCall, kind.head, len(kind.args))
+    return RefType if isinstance(kind, RefType) else kind
 
 
 def is_complete(kind: Type | None) -> bool:

@@ -14,7 +14,8 @@ from relaybuild.errors import UserError
 from relaybuild.ir.dtypes import numpy_dtype
 from relaybuild.ir.expr import Constant, Expr
 from relaybuild.ir.lexer import Tokens
-from relaybuild.ir.text.cursor import DIGITS
+from relaybuild.ir.structural import MAX_ATTR_DEPTH
+from relaybuild.ir.text.cursor import DIGITS, Fault
 from relaybuild.ir.text.literals import attr_number, element, literal, split_number
 from relaybuild.ir.text.names import NOT_FINITE
 from relaybuild.ir.text.types import TypeReader
@@ -126,14 +127,14 @@ class ValueReader(TypeReader):
             self.error(at, str(error))
             return None
 
-    def _attr(self) -> object:
-        """A value, or a step towards one."""
+    def _attr(self, depth: int = 0) -> object:
+        """A value, or a step towards one; `depth` is that of the lists around it."""
         token = self.tokens[self.at]
         if token[:1] == '"':
             self.at += 1
             return self.name_of(self.at - 1)
         if token in _BRACKETS:
-            return self._attr_items(_BRACKETS[token])
+            return self._attr_items(_BRACKETS[token], depth + 1)
         if self.at_number():
             return self._attr_number(negative=False)
         if token in _WORDS:
@@ -154,12 +155,14 @@ class ValueReader(TypeReader):
             return 0
         return -value if negative else value
 
-    def _attr_items(self, close: str) -> Step[object]:
+    def _attr_items(self, close: str, depth: int) -> Step[object]:
         opener = self.at
+        if depth > MAX_ATTR_DEPTH:
+            raise Fault(f"lists are nested deeper than {MAX_ATTR_DEPTH}", self.start(opener))
         self.at += 1
         items: list[object] = []
         while self.tokens[self.at] != close:
-            items.append((yield self._attr()))
+            items.append((yield self._attr(depth)))
             if not self.accept(","):
                 break
         self.close(opener)

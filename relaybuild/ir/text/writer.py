@@ -11,6 +11,7 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any, TypeAlias
 
 from relaybuild.errors import InternalError, UserError
+from relaybuild.ir import types
 from relaybuild.ir.adt import (
     Clause,
     Constructor,
@@ -42,18 +43,7 @@ from relaybuild.ir.scopes import Scope, ScopeTree, common_scope, is_atom, scope_
 from relaybuild.ir.structural import attr_value
 from relaybuild.ir.text.literals import attr_items, attr_text, element_text, scalar_text
 from relaybuild.ir.text.names import global_text, is_reserved, local_text, plain, quoted, type_name_text
-from relaybuild.ir.types import (
-    Dim,
-    FuncType,
-    GlobalTypeVar,
-    IncompleteType,
-    RefType,
-    TensorType,
-    TupleType,
-    Type,
-    TypeCall,
-    TypeVar,
-)
+from relaybuild.ir.types import Dim, TensorType, Type, TypeVar
 
 Writing: TypeAlias = "Iterator[Piece]"
 Piece: TypeAlias = "str | Writing"
@@ -95,44 +85,13 @@ def written(start: Piece) -> str:
 
 def type_text(kind: Type) -> str:
     """A type as text."""
-    return written(_type(kind))
-
-
-def _type(kind: Type) -> Piece:
-    if isinstance(kind, TensorType):
-        return kind.dtype if not kind.shape else f"Tensor[{_shape_text(kind)}, {kind.dtype}]"
-    if isinstance(kind, (TypeVar, GlobalTypeVar)):
-        return type_name_text(kind.name)
-    if isinstance(kind, IncompleteType):
-        return "_"
-    if isinstance(kind, (TupleType, FuncType, TypeCall, RefType)):
-        return _nested_type(kind)
-    raise InternalError(f"no text for the type {kind!r}")
-
-
-def _shape_text(kind: TensorType) -> str:
-    dims = ", ".join(_extent_text(extent) for extent in kind.shape)
-    return f"({dims}{',' if len(kind.shape) == 1 else ''})"
+    return types.type_text(kind, type_name_text, _extent_text)
 
 
 def _extent_text(extent: object) -> str:
     if not isinstance(extent, Dim):
         return str(extent)
     return "?" if extent.name == "?" else plain(extent.name)
-
-
-def _nested_type(kind: TupleType | FuncType | TypeCall | RefType) -> Writing:
-    if isinstance(kind, TupleType):
-        yield from ("(", _listed(_type(each) for each in kind.fields), ",)" if len(kind.fields) == 1 else ")")
-    elif isinstance(kind, FuncType):
-        yield from (f"fn{type_params_text(kind.type_params)}(", _listed(_type(each) for each in kind.arg_types))
-        yield from (") -> ", _type(kind.ret_type))
-    elif isinstance(kind, TypeCall):
-        yield type_name_text(kind.head.name)
-        if kind.args:
-            yield from ("[", _listed(_type(each) for each in kind.args), "]")
-    else:
-        yield from ("Ref[", _type(kind.value), "]")
 
 
 def type_params_text(params: Iterable[TypeVar]) -> str:

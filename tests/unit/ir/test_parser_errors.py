@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from relaybuild.ir.parser import ParseError, parse, parse_expr
@@ -150,3 +152,15 @@ def test_errors_are_values() -> None:
         parse("def @f() { %x }", "m")
     (error,) = caught.value.errors
     assert (error.pos, error.message, error.is_syntax) == (11, "unknown variable '%x'", False)
+
+
+def test_a_dtype_that_is_not_at_hand_is_a_mistake_of_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    why = "values of bfloat16 need the package 'ml_dtypes': pip install ml_dtypes"
+    found = lines("def @main() { (1bf16, Tensor[(1,), bfloat16](2)) }")
+    assert found == [f"m:1:16: {why}", f"m:1:46: {why}"]
+
+
+def test_attributes_nested_too_deep() -> None:
+    found = lines("def @f(%x: int32, a=" + "[" * 5000 + "]" * 5000 + ") { %x }")
+    assert found == ["m:1:85: lists are nested deeper than 64"]
