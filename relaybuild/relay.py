@@ -13,6 +13,7 @@ from dataclasses import fields
 from typing import Any as Anything
 
 from relaybuild.errors import UserError
+from relaybuild.ir import pattern as dataflow_pattern
 from relaybuild.ir.adt import (
     Clause,
     Constructor,
@@ -108,6 +109,7 @@ __all__ = [
     "bind",
     "build_config",
     "const",
+    "dataflow_pattern",
     "free_vars",
     "fromtext",
     "full",

@@ -46,10 +46,10 @@ def may_match(pattern: MatchNode, node: Expr) -> bool:
     return operators is None or getattr(node, "op", None) in operators
 
 
-def find_matches(pattern: MatchNode, graph: Graph) -> Iterator[Match]:
-    """All matches outside of functions cut out already, users first; they may overlap."""
+def find_matches(pattern: MatchNode, graph: Graph, taken: set[int]) -> Iterator[Match]:
+    """The matches outside of functions cut out already, users first; none of nodes whose ids are taken by then."""
     for node in graph.open_nodes:
-        if may_match(pattern, node):
+        if may_match(pattern, node) and id(node) not in taken:
             found = find_match(pattern, node, graph)
             if isinstance(found, Match):
                 yield found
@@ -61,7 +61,7 @@ def find_groups(
     """The matches to cut out, users first; `refused` is told of the others."""
     groups: list[Group] = []
     taken: set[int] = set()
-    for match in find_matches(pattern, graph):
+    for match in find_matches(pattern, graph, taken):
         found = group_of(match, taken, check)
         if isinstance(found, Group):
             groups.append(found)
@@ -72,11 +72,12 @@ def find_groups(
 
 
 def group_of(match: Match, taken: set[int] | None = None, check: Check | None = None) -> Group | Refusal:
-    """What a match takes; a refusal where that cannot be cut out, overlaps nodes of the ids, or is not wanted."""
+    """What a match takes; a refusal where it is not wanted, cannot be cut out, or overlaps nodes of the ids."""
+    reason = None if check is None else _verdict(check(match.root))
+    if reason is not None:
+        return Refusal(match.root, reason)
     extent = _Extent(match)
     reason = extent.fault(taken or set())
-    if reason is None and check is not None:
-        reason = _verdict(check(match.root))
     return Group(match, extent.given(), extent.order) if reason is None else Refusal(match.root, reason)
 
 
@@ -88,11 +89,8 @@ def _verdict(answer: bool | str) -> str | None:
 
 def covered(match: Match) -> Iterator[Expr]:
     """What a match computes, as far as its pattern says so."""
-    for node, subject in match.trail:
-        if isinstance(subject, Expr):
-            if node.is_inner:
-                yield subject
-            yield from (expr for _, expr in node.passed(subject, match.graph))
+    yield from (subject for node, subject in match.trail if node.is_inner and isinstance(subject, Expr))
+    yield from (expr for _, expr in match.passed)
 
 
 class _Extent:
@@ -120,12 +118,7 @@ class _Extent:
         return tuple(node for key, node in self.inputs.items() if key in self.seen)
 
     def _inputs(self) -> dict[int, Expr]:
-        passed = {
-            id(expr)
-            for node, subject in self.match.trail
-            if isinstance(subject, Expr)
-            for _, expr in node.passed(subject, self.graph)
-        }
+        passed = {id(expr) for _, expr in self.match.passed}
         inputs: dict[int, Expr] = {}
         embedded: set[int] = set()
         for node, subject in self.match.trail:

@@ -560,7 +560,7 @@ class _WayBack(DFPattern):
                     seen.add(id(operand))
                     waiting.append(operand)
                     covered.append(operand)
-        return [*((self.path, node) for node in covered), (self.parent, cast(Expr, start))]
+        return [(self.parent, cast(Expr, start)), *((self.path, node) for node in covered)]
 
     def _start(self, subject: Expr, graph: Graph) -> Expr | None:
         """The one node that `parent` matches to which all ways back from a node lead; found once for each node."""

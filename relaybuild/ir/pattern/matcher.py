@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from relaybuild.ir.expr import Call, Expr, Function, GlobalVar, Span, Var
 from relaybuild.ir.op import Op
 from relaybuild.ir.pattern.dominators import PostDominators
-from relaybuild.ir.scopes import ScopeTree, scope_tree
+from relaybuild.ir.scopes import ScopeTree, is_atom, scope_tree
 from relaybuild.ir.visitor import post_order
 
 Subject: TypeAlias = "Expr | Op"
@@ -187,14 +187,17 @@ class Match(Mapping[MatchNode, "tuple[Subject, ...]"]):
     trail: Sequence[Goal]
 
     @cached_property
+    def passed(self) -> Sequence[tuple[MatchNode, Expr]]:
+        """What nodes of the pattern cover beside what they were asked for."""
+        return [pair for node, subject in self.trail for pair in node.passed(subject, self.graph)]
+
+    @cached_property
     def _bound(self) -> dict[MatchNode, tuple[Subject, ...]]:
-        bound: dict[MatchNode, list[Subject]] = {}
-        for node, subject in self.trail:
-            bound.setdefault(node, []).append(subject)
-            for part, covered in node.passed(subject, self.graph):
-                known = bound.setdefault(part, [])
-                if not any(covered is each for each in known):
-                    known.append(covered)
+        bound: dict[MatchNode, list[Subject]] = {node: [subject] for node, subject in self.trail}
+        for part, covered in self.passed:
+            known = bound.setdefault(part, [])
+            if not known or covered is not known[0]:
+                known.append(covered)
         return {node: tuple(subjects) for node, subjects in bound.items()}
 
     def __getitem__(self, node: MatchNode) -> tuple[Subject, ...]:
@@ -282,7 +285,9 @@ class _Run:
         node, subject, owner, depth, repeated = self.deepest
         expected = "the same node as where it stands before" if repeated else node.wants()
         found = describe(subject) if repeated else node.found(subject)
-        return Mismatch(expected, found, depth, owner.span)
+        # variables and constants stand where they are used, whatever their own span
+        at = owner if isinstance(subject, Op) or is_atom(subject) else subject
+        return Mismatch(expected, found, depth, at.span)
 
 
 def _with(way: Way, owner: Expr, depth: int, rest: _Goals) -> _Goals:

@@ -40,7 +40,7 @@ def _rewritten(pattern: MatchNode, callback: Callback, expr: Expr) -> Expr:
     graph = Graph(expr)
     taken: set[int] = set()
     found: dict[int, Match] = {}
-    for match in find_matches(pattern, graph):
+    for match in find_matches(pattern, graph, taken):
         nodes = {id(node) for node in covered(match) if not is_atom(node)} | {id(match.root)}
         if taken.isdisjoint(nodes):
             taken |= nodes

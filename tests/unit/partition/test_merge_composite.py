@@ -347,6 +347,8 @@ class TestWhatIsCutOut:
         (name,) = names(merged(diamond, ("diamond", pattern)))
         assert name == ("diamond", "nn.conv2d_nn.relu_nn.relu_nn.leaky_relu_add_")
         assert unchanged(relay.multiply(diamond, relay.tanh(conv)), ("diamond", pattern))
+        short = relay.add(conv, relay.nn.relu(conv))
+        assert names(merged(short, ("diamond", pattern))) == [("diamond", "nn.conv2d_nn.relu_add_")]
 
 
 class TestEffects:
@@ -380,7 +382,7 @@ class TestReasons:
     def test_the_deepest_mismatch_is_the_reason(self) -> None:
         mod = relay.parse(self.MOD, "m.relay")
         assert reason(mod, "nn.relu", ("add_relu", add_relu())) == (
-            "expected a call of 'add', found a call of 'exp' (m.relay:5:26)"
+            "expected a call of 'add', found a call of 'exp' (m.relay:5:34)"
         )
 
     def test_a_match_that_could_not_be_cut_out_says_why(self) -> None:
