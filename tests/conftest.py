@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from relaybuild.partition import backend
 from relaybuild.passes import _base, _config
 
 
 @pytest.fixture(autouse=True)
 def _own_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Passes and keys registered by a test are gone after it, those of relaybuild's own passes are not."""
+    """Passes, keys and backends that a test registers are gone after it, relaybuild's own are not."""
     _base.builtin_passes()
     monkeypatch.setattr(_base, "_user_passes", dict(_base._user_passes))
     monkeypatch.setattr(_config, "_keys", dict(_config._keys))
+    monkeypatch.setattr(backend, "_registered", dict(backend._registered))
+    monkeypatch.setattr(backend, "_predicates", dict(backend._predicates))

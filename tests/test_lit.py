@@ -3,8 +3,9 @@
 A file holds cases between lines `// -----`. A case names its passes, `// RUN: pass-name{option=value} other-pass`, then
 the program, then `// CHECK:` and the text that must come out, without version line and metadata. Its weights are
 declared by `// WEIGHT: float32 4,3,3,3` lines in order of slots, and filled with numbers. A line `// TYPES` asks for
-the types in what comes out. Every case is also run before and after, and must mean the same, unless a line
-`// MEANS ANOTHER` says that its passes change what is computed.
+the types in what comes out, `// SUPPORTS: tag add nn.relu` makes the compiler of a tag take calls of these operators.
+Every case is also run before and after, and must mean the same, unless a line `// MEANS ANOTHER` says that its passes
+change what is computed.
 
 `RELAYBUILD_UPDATE_GOLDEN=1 pytest tests/test_lit.py` writes what comes out into the files.
 """
@@ -28,6 +29,7 @@ from relaybuild.ir.parser import parse
 from relaybuild.ir.printer import functions_text
 from relaybuild.ir.types import TensorType
 from relaybuild.ir.verifier import verify_module
+from relaybuild.partition.backend import register_supports
 from relaybuild.passes.infra import PassContext, builtin_passes, get_pass
 
 ROOT = Path(__file__).parent / "lit"
@@ -43,8 +45,8 @@ class Case:
 
     @property
     def directives(self) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {"RUN": [], "WEIGHT": []}
-        for key, value in re.findall(r"^// (RUN|WEIGHT): (.*)$", self.text, re.M):
+        found: dict[str, list[str]] = {"RUN": [], "WEIGHT": [], "SUPPORTS": []}
+        for key, value in re.findall(r"^// (RUN|WEIGHT|SUPPORTS): (.*)$", self.text, re.M):
             found[key].append(value)
         return found
 
@@ -72,6 +74,10 @@ def case_id(case: Case) -> str:
 @pytest.mark.parametrize("case", cases(), ids=case_id)
 def test_case(case: Case) -> None:
     before = _read(case)
+    for line in case.directives["SUPPORTS"]:
+        tag, *op_names = line.split()
+        for op_name in op_names:
+            register_supports(tag, op_name)(lambda call: True)
     with PassContext(opt_level=3):
         after = before
         for match in PASS.finditer(" ".join(case.directives["RUN"])):

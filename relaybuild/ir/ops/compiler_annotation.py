@@ -22,7 +22,7 @@ END = "annotation.compiler_end"
 class CompilerAttrs(Attrs):
     """`compiler` is the tag of a backend, "default" for the host."""
 
-    compiler: str = "default"
+    compiler: str
 
 
 def infer_type(types: Sequence[Type], attrs: CompilerAttrs) -> Type:

@@ -1,0 +1,82 @@
+"""AnnotateTarget: each call is marked for the first compiler that takes it, or for the host.
+
+Every operand of a call stands in a `compiler_begin`, every use of its value in a `compiler_end`; variables, constants
+and calls without operands have no end. `relaybuild.partition.placement` says who takes a call. Marks for a compiler
+stay, marks for the host are made anew, so that two runs are one run with both lists.
+
+    nn.relu(%x)  ->  compiler_end(nn.relu(compiler_begin(%x, compiler="a")), compiler="a")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from relaybuild.ir.expr import Call, Expr, Function, RefCreate, RefRead, RefWrite, Tuple, TupleGetItem
+from relaybuild.ir.module import IRModule
+from relaybuild.partition.backend import HOST
+from relaybuild.partition.placement import choose
+from relaybuild.partition.regions import Regions, is_markable, read_regions, write_regions
+from relaybuild.passes._blocks import is_sealed
+from relaybuild.passes._effects import find_effects
+from relaybuild.passes.infra import ModulePass, PassContext, PassInfo, is_left_alone
+
+
+@dataclass(frozen=True, repr=False)
+class AnnotateTarget(ModulePass):
+    """`targets` are tags of compilers by priority; one may be given as it is.
+
+    With `include_non_call_ops`, tuples and fields are marked for the compiler of all their operands, else for the host,
+    and so are references for the host; without, they have no marks.
+    """
+
+    info: ClassVar[PassInfo] = PassInfo("AnnotateTarget", 0, ("InferType",))
+    targets: Sequence[str] = ()
+    include_non_call_ops: bool = True
+
+    def transform_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
+        tags = (self.targets,) if isinstance(self.targets, str) else tuple(self.targets)
+        effects = find_effects(mod)
+        done: dict[str, Function] = {}
+        for name, function in mod.functions.items():
+            if is_left_alone(function) or is_sealed(function):
+                done[name] = function
+            else:
+                regions = read_regions(function, in_order=bool(effects[name].own))
+                done[name] = write_regions(self._chosen(regions, tags))
+        return mod.with_functions(done)
+
+    def _chosen(self, regions: Regions, tags: Sequence[str]) -> Regions:
+        chosen: dict[int, str] = {}
+        for node in regions.order:
+            known = regions.tag_of(node)
+            if known is not None and known != HOST:
+                chosen[id(node)] = known
+            elif regions.blocks.of(node) is not None and (tag := self._tag(node, chosen, tags)) is not None:
+                chosen[id(node)] = tag
+
+        def group_of(node: Expr) -> Hashable:
+            known = regions.tag_of(node)
+            return id(node) if known is None or known == HOST else (known, regions.region_of[id(node)])
+
+        return regions.regrouped(group_of, lambda node: chosen.get(id(node)))
+
+    def _tag(self, node: Expr, chosen: dict[int, str], tags: Sequence[str]) -> str | None:
+        """The compiler of a node that has no mark for one."""
+        if isinstance(node, Call):
+            return (choose(node, tags).tag or HOST) if node.args and is_markable(node) else None
+        if not self.include_non_call_ops or not is_markable(node):
+            return None
+        if isinstance(node, (Tuple, TupleGetItem)):
+            return _common_tag(node, chosen)
+        return HOST if isinstance(node, (RefCreate, RefRead, RefWrite)) else None
+
+
+def _common_tag(node: Expr, chosen: dict[int, str]) -> str | None:
+    """Variables, constants and calls without operands have no say; what else has no mark is the host's."""
+    operands = node.children()
+    if not operands:
+        return None
+    said = {chosen.get(id(child), HOST) for child in operands if child.children()}
+    return said.pop() if len(said) == 1 else HOST
