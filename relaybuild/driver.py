@@ -21,6 +21,7 @@ from relaybuild.build.toolchain import KERNEL_CFLAGS, Toolchain, probe
 from relaybuild.errors import UserError
 from relaybuild.ir.expr import Function
 from relaybuild.ir.infer import infer_types
+from relaybuild.ir.input_shapes import with_shapes
 from relaybuild.ir.interpreter import interpret
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.parser import parse
@@ -190,11 +191,9 @@ def _parse_file(path: Path) -> IRModule:
 
 
 def _from_module(module: IRModule, shapes: Mapping[str, Sequence[int]] | None) -> _Source:
-    if shapes:
-        raise UserError("'shapes' is for models that leave shapes open; a Relay program states its own")
     if "main" not in module:
         raise UserError("the module has no function '@main' to compile")
-    module = infer_types(module)
+    module = infer_types(with_shapes(module, shapes) if shapes else module)
     main = module["main"]
     params = [name for param in main.params for name in _leaf_names(param.name_hint, param.checked_type)]
     results = _leaf_names("output", main.body.checked_type)

@@ -77,7 +77,7 @@ def test_equal_modules_are_equal_libraries() -> None:
         ({"threads": -1}, "'threads' is -1"),
         ({"opt_level": 9}, "'opt_level' is 9"),
         ({"target": "vax"}, "unknown target: 'vax'"),
-        ({"shapes": {"x": (1,)}}, "a Relay program states its own"),
+        ({"shapes": {"none": (1,)}}, "a shape is given for 'none', which is no tensor parameter"),
     ],
 )
 def test_wrong_options(options: dict[str, object], message: str) -> None:
