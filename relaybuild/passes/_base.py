@@ -8,6 +8,7 @@ import pkgutil
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, fields, is_dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -64,8 +65,10 @@ class Pass(ABC):
                 waiting.pop(0)
                 instrument.run_after_pass(result, self.info)
         except BaseException as error:
-            for instrument in waiting:
-                instrument.pass_failed(mod, self.info)
+            # all are told, also where one of them raises
+            with ExitStack() as told:
+                for instrument in reversed(waiting):
+                    told.callback(instrument.pass_failed, mod, self.info)
             ctx.error_reporter.attach_to(error)
             if isinstance(error, RelayBuildError):
                 error.with_note(f"while running {self.info.name}")

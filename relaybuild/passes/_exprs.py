@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 from relaybuild.ir.adt import Constructor
 from relaybuild.ir.expr import (
@@ -26,6 +26,11 @@ from relaybuild.ir.visitor import post_order
 def is_call(node: Expr, name: str) -> TypeGuard[Call]:
     """Whether a node calls the operator of that name."""
     return isinstance(node, Call) and node.op_name == name
+
+
+def attrs_of(call: Call) -> Any:
+    """The attributes of an operator's call, the operator's defaults where none are written."""
+    return call.attrs if call.attrs is not None or isinstance(call.op, Expr) else call.op.make_attrs({})
 
 
 def tensor_type(node: Expr) -> TensorType | None:

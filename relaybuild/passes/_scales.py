@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from relaybuild.ir.expr import Call, Constant, Expr
 from relaybuild.ir.layout import is_plain
 from relaybuild.ir.op import call_op
 from relaybuild.ir.types import TensorType
-from relaybuild.passes._exprs import tensor_type
+from relaybuild.passes._exprs import attrs_of, tensor_type
 
 
 @dataclass(frozen=True)
@@ -88,27 +87,23 @@ class Anchor:
     scaled_in: Callable[[Call, Scale], Expr | None]
 
 
-def _attrs(call: Call) -> Any:
-    return call.attrs if call.attrs is not None or isinstance(call.op, Expr) else call.op.make_attrs({})
-
-
 def _times(weight: Expr, factor: Expr) -> Expr:
     return call_op("multiply", [weight, factor], factor.span)
 
 
 def _conv_axis(call: Call) -> int:
-    return int(_attrs(call).data_layout.index("C"))
+    return int(attrs_of(call).data_layout.index("C"))
 
 
 def _conv_out(call: Call, scale: Scale) -> Expr | None:
-    attrs = _attrs(call)
+    attrs = attrs_of(call)
     if not is_plain(attrs.data_layout + attrs.kernel_layout) or attrs.out_layout:
         return None
     return _times(call.args[1], scale.along(4, attrs.kernel_layout.index("O")))
 
 
 def _conv_in(call: Call, scale: Scale) -> Expr | None:
-    attrs, weight = _attrs(call), call.args[1]
+    attrs, weight = attrs_of(call), call.args[1]
     if not is_plain(attrs.data_layout + attrs.kernel_layout):
         return None
     if scale.axis is None or attrs.groups == 1:
@@ -124,7 +119,7 @@ def _conv_in(call: Call, scale: Scale) -> Expr | None:
 
 
 def _transposed_out(call: Call, scale: Scale) -> Expr | None:
-    weight, groups = call.args[1], _attrs(call).groups
+    weight, groups = call.args[1], attrs_of(call).groups
     if groups == 1 or scale.axis is None:
         return _times(weight, scale.along(4, 1))
     shape = weight.tensor_type.static_shape
@@ -135,14 +130,14 @@ def _transposed_out(call: Call, scale: Scale) -> Expr | None:
 
 def _matmul_out(call: Call, scale: Scale) -> Expr | None:
     rank = call.args[1].tensor_type.rank
-    return _times(call.args[1], scale.along(rank, rank - 2 if _attrs(call).transpose_b else rank - 1))
+    return _times(call.args[1], scale.along(rank, rank - 2 if attrs_of(call).transpose_b else rank - 1))
 
 
 def _matmul_in(call: Call, scale: Scale) -> Expr | None:
-    if _attrs(call).transpose_a and scale.axis is not None:
+    if attrs_of(call).transpose_a and scale.axis is not None:
         return None
     rank = call.args[1].tensor_type.rank
-    return _times(call.args[1], scale.along(rank, rank - 1 if _attrs(call).transpose_b else rank - 2))
+    return _times(call.args[1], scale.along(rank, rank - 1 if attrs_of(call).transpose_b else rank - 2))
 
 
 def _last_axis(call: Call) -> int:
@@ -195,16 +190,16 @@ def _same_axis(call: Call, axis: int, backward: bool) -> int | None:
 
 
 def _pooled_axis(call: Call, axis: int, backward: bool) -> int | None:
-    layout = _attrs(call).layout
+    layout = attrs_of(call).layout
     return axis if is_plain(layout) and layout[axis] in "NC" else None
 
 
 def _padded_axis(call: Call, axis: int, backward: bool) -> int | None:
-    return axis if not any(_attrs(call).pad_width[axis]) else None
+    return axis if not any(attrs_of(call).pad_width[axis]) else None
 
 
 def _transposed_axis(call: Call, axis: int, backward: bool) -> int | None:
-    rank, axes = call.tensor_type.rank, _attrs(call).axes
+    rank, axes = call.tensor_type.rank, attrs_of(call).axes
     order = [each % rank for each in axes] if axes else list(reversed(range(rank)))
     return order[axis] if backward else order.index(axis)
 
@@ -243,7 +238,7 @@ def passes(call: Call, scale: Scale, *, backward: bool, positive: bool) -> Scale
     rule = PASSING.get(call.op_name)
     if rule is None or (rule.positive and not positive):
         return None
-    if call.op_name == "nn.pad" and _attrs(call).pad_mode == "constant" and _attrs(call).pad_value != 0:
+    if call.op_name == "nn.pad" and attrs_of(call).pad_mode == "constant" and attrs_of(call).pad_value != 0:
         return None
     if scale.axis is None:
         return scale

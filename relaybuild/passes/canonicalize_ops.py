@@ -8,13 +8,13 @@ nn.batch_flatten(x) ->  reshape(x)
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from relaybuild.ir.expr import Call, Expr, Function, Tuple, TupleGetItem
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.op import call_op
 from relaybuild.ir.ops.split import split_bounds
-from relaybuild.passes._exprs import is_call, observes_effects, projected, tensor_type
+from relaybuild.passes._exprs import attrs_of, is_call, observes_effects, projected, tensor_type
 from relaybuild.passes._rewrite import rewrite_under
 from relaybuild.passes.infra import FunctionPass, PassContext, PassInfo
 
@@ -47,7 +47,7 @@ def _canonical(node: Expr, *, effects: bool) -> Expr:
 
 
 def _split(call: Call) -> Expr:
-    data, attrs = call.args[0], _attrs(call)
+    data, attrs = call.args[0], attrs_of(call)
     kind = data.tensor_type
     axis = attrs.axis % kind.rank
     extent = kind.shape[axis]
@@ -63,11 +63,7 @@ def _split(call: Call) -> Expr:
 def _bias_add(call: Call) -> Expr:
     data, bias = call.args
     rank = data.tensor_type.rank
-    trailing = rank - _attrs(call).axis % rank - 1
+    trailing = rank - attrs_of(call).axis % rank - 1
     if trailing:
         bias = call_op("reshape", [bias], call.span, newshape=(-1, *(1,) * trailing))
     return call_op("add", [data, bias], call.span)
-
-
-def _attrs(call: Call) -> Any:
-    return call.attrs if call.attrs is not None or isinstance(call.op, Expr) else call.op.make_attrs({})

@@ -153,7 +153,6 @@ class _Straightening:
         values = outside.new_child({id(param): arg for param, arg in zip(function.params, call.args)})
         return self.flat(function.body, values)
 
-
     def closed(self, body: Expr) -> Expr:
         """What a body came to, with functions that are values, of which nothing is known to call them, written out."""
         while left := {node: self._function(node) for node in post_order(body) if id(node) in self.closures}:

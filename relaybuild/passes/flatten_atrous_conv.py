@@ -15,7 +15,7 @@ from relaybuild.ir.expr import Call, Expr, Function
 from relaybuild.ir.layout import is_plain
 from relaybuild.ir.module import IRModule
 from relaybuild.passes._definitions import Definitions, rewrite_definitions
-from relaybuild.passes._exprs import is_call
+from relaybuild.passes._exprs import attrs_of, is_call
 from relaybuild.passes.infra import FunctionPass, PassContext, PassInfo
 
 
@@ -38,7 +38,7 @@ def _flattened(node: Expr, definitions: Definitions) -> Expr:
     space = definitions.of(conv.args[0])
     if not is_call(space, "nn.space_to_batch_nd"):
         return node
-    attrs = _atrous_attrs(_attrs(node), _attrs(conv), _attrs(space))
+    attrs = _atrous_attrs(attrs_of(node), attrs_of(conv), attrs_of(space))
     if attrs is None:
         return node
     flat = Call(conv.op, [space.args[0], conv.args[1]], attrs, conv.span)
@@ -72,7 +72,3 @@ def _spatial(values: Sequence[Any], layout: str, neutral: Any) -> list[Any] | No
     if any(value != neutral for letter, value in found.items() if letter not in "HW"):
         return None
     return [found.get("H", neutral), found.get("W", neutral)]
-
-
-def _attrs(call: Call) -> Any:
-    return call.attrs

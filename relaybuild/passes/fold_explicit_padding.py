@@ -10,7 +10,7 @@ Only rows and columns may have been padded. The pad stays where something else u
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from relaybuild.ir.expr import Call, Expr, Function
 from relaybuild.ir.layout import Layout, plain_letters
 from relaybuild.ir.module import IRModule
 from relaybuild.passes._definitions import Definitions, rewrite_definitions
-from relaybuild.passes._exprs import is_call, tensor_type
+from relaybuild.passes._exprs import attrs_of, is_call, tensor_type
 from relaybuild.passes.infra import FunctionPass, PassContext, PassInfo
 
 _READERS = {"nn.conv2d": "data_layout", "nn.max_pool2d": "layout", "nn.avg_pool2d": "layout"}
@@ -41,7 +41,7 @@ def _folded(node: Expr, definitions: Definitions) -> Expr:
     pad = definitions.of(node.args[0])
     if not is_call(pad, "nn.pad") or tensor_type(pad) is None:
         return node
-    attrs, pad_attrs = _attrs(node), _attrs(pad)
+    attrs, pad_attrs = attrs_of(node), attrs_of(pad)
     widths = _spatial_widths(pad_attrs.pad_width, getattr(attrs, _READERS[node.op_name]))
     if widths is None or pad_attrs.pad_mode != "constant" or not _is_neutral(node, pad_attrs.pad_value):
         return node
@@ -69,14 +69,10 @@ def _spatial_widths(widths: tuple[tuple[int, int], ...], layout: str) -> tuple[t
 
 def _is_neutral(node: Call, value: float) -> bool:
     """Whether padding of that value is what the operator's own padding is."""
-    attrs = _attrs(node)
+    attrs = attrs_of(node)
     if node.op_name == "nn.max_pool2d":
         dtype = node.args[0].tensor_type.dtype
         return value == (-np.inf if "float" in dtype else np.iinfo(dtype).min)
     if node.op_name == "nn.avg_pool2d":
         return value == 0 and (attrs.count_include_pad or not any(attrs.padding))
     return value == 0
-
-
-def _attrs(call: Call) -> Any:
-    return call.attrs

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from math import inf
-from typing import Any, ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from relaybuild.ir.module import IRModule
 from relaybuild.ir.op import call_op
 from relaybuild.ir.types import TensorType
 from relaybuild.passes._definitions import Definitions, rewrite_definitions
-from relaybuild.passes._exprs import ConstantExprs, is_call, observes_effects, projected, tensor_type
+from relaybuild.passes._exprs import ConstantExprs, attrs_of, is_call, observes_effects, projected, tensor_type
 from relaybuild.passes.infra import PRECISE, FunctionPass, PassContext, PassInfo
 
 
@@ -120,12 +120,12 @@ def _transpose(node: Call, facts: _Facts) -> Expr:
 
 
 def _axes(node: Call) -> tuple[int, ...]:
-    rank, attrs = node.tensor_type.rank, _attrs(node)
+    rank, attrs = node.tensor_type.rank, attrs_of(node)
     return tuple(axis % rank for axis in attrs.axes) if attrs.axes else tuple(reversed(range(rank)))
 
 
 def _whole_slice(node: Call, facts: _Facts) -> Expr:
-    forward = all(stride > 0 for stride in _attrs(node).strides or ())
+    forward = all(stride > 0 for stride in attrs_of(node).strides or ())
     return _unchanged(node, facts) if forward else node
 
 
@@ -139,7 +139,7 @@ def _clip_of_clip(node: Call, facts: _Facts) -> Expr:
 
 
 def _clipped(value: float, clip: Call) -> float:
-    attrs = _attrs(clip)
+    attrs = attrs_of(clip)
     value = value if attrs.a_min is None else max(value, attrs.a_min)
     return value if attrs.a_max is None else min(value, attrs.a_max)
 
@@ -167,7 +167,7 @@ def _loses_nothing(before: str, after: str) -> bool:
 
 def _holds_limits(dtype: str, clip: Call) -> bool:
     """Whether an integer type has all values between a clip's limits."""
-    attrs = _attrs(clip)
+    attrs = attrs_of(clip)
     if "int" not in dtype or "int" not in clip.tensor_type.dtype or attrs.a_min is None or attrs.a_max is None:
         return False
     info = np.iinfo(dtype)
@@ -175,15 +175,15 @@ def _holds_limits(dtype: str, clip: Call) -> bool:
 
 
 def _layout_transform(node: Call, facts: _Facts) -> Expr:
-    attrs, inner = _attrs(node), facts.inner(node)
+    attrs, inner = attrs_of(node), facts.inner(node)
     if attrs.src_layout == attrs.dst_layout:
         return node.args[0]
     if is_plain(attrs.src_layout) and is_plain(attrs.dst_layout):
         axes = tuple(attrs.src_layout.index(letter) for letter in attrs.dst_layout)
         return call_op("transpose", [node.args[0]], node.span, axes=axes)
-    if not is_call(inner, "layout_transform") or _attrs(inner).dst_layout != attrs.src_layout:
+    if not is_call(inner, "layout_transform") or attrs_of(inner).dst_layout != attrs.src_layout:
         return node
-    first = _attrs(inner).src_layout
+    first = attrs_of(inner).src_layout
     return call_op("layout_transform", [inner.args[0]], node.span, src_layout=first, dst_layout=attrs.dst_layout)
 
 
@@ -223,7 +223,7 @@ def _filling(node: Expr, *, effects: bool) -> float | None:
         value = node.data.item()
         return float(value) if isinstance(value, (bool, int, float)) else None
     if is_call(node, "full"):
-        return float(_attrs(node).fill_value)
+        return float(attrs_of(node).fill_value)
     return None
 
 
@@ -264,10 +264,6 @@ def _is_static(node: Expr) -> bool:
     kind = node.checked_type
     # two unknown extents print alike but need not be equal
     return not isinstance(kind, TensorType) or "?" not in [str(extent) for extent in kind.shape]
-
-
-def _attrs(node: Call) -> Any:
-    return node.attrs if node.attrs is not None or isinstance(node.op, Expr) else node.op.make_attrs({})
 
 
 _FULL_OF = {"zeros_like": 0.0, "ones_like": 1.0}

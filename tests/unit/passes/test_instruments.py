@@ -177,6 +177,13 @@ class TestErrors:
             "exit 2",
         ]
 
+    def test_when_told_of_a_failure(self) -> None:
+        """The others are told of it all the same."""
+        log: list[str] = []
+        instruments = [Recorder("1", log, ("failed",)), Recorder("2", log)]
+        self.run(log, *instruments, made=failing_pass)
+        assert log[7:] == ["failed fails 1", "failed fails 2", "exit 1", "exit 2"]
+
     def test_when_asked(self) -> None:
         """PI12: those after it are not asked; all are left."""
         log: list[str] = []
