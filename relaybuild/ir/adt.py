@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from relaybuild.errors import UserError
 from relaybuild.ir.expr import Expr, Span, Var, typed_alike
-from relaybuild.ir.types import FuncType, GlobalTypeVar, Type, TypeCall, TypeVar
+from relaybuild.ir.types import FuncType, GlobalTypeVar, Type, TypeCall, TypeVar, unbound_type_vars
 
 _set = object.__setattr__
 _TAG_BITS = 16
@@ -62,14 +62,14 @@ class TypeData:
 
     Constructors get consecutive tags that begin with a number made of the type's name. Without constructors the type
     is external: values of it come from elsewhere. Raises UserError where two constructors have one name, or where one
-    belongs to another type.
+    belongs to another type or speaks of a type parameter that the type does not have.
     """
 
     header: GlobalTypeVar
     type_vars: tuple[TypeVar, ...]
     constructors: tuple[Constructor, ...]
     span: Span | None
-    _by_name: Mapping[str, Constructor]
+    _by_name: Mapping[str, Constructor] = field(repr=False)
 
     def __init__(
         self,
@@ -218,10 +218,17 @@ def _check_constructors(data: TypeData) -> None:
                 f"constructor '{constructor.name}' belongs to type '{constructor.belongs_to}', not to '{data.name}'"
             )
         names.add(constructor.name)
+        _check_scope(data, constructor)
     if len(names) >= 1 << _TAG_BITS:
         raise UserError(
             f"type '{data.name}' has {len(names)} constructors, at most {(1 << _TAG_BITS) - 1} are possible"
         )
+
+
+def _check_scope(data: TypeData, constructor: Constructor) -> None:
+    for kind in constructor.inputs:
+        for name in unbound_type_vars(kind, data.type_vars):
+            raise UserError(f"constructor '{constructor.name}' speaks of '{name}', which type '{data.name}' has not")
 
 
 def _tag_base(name: str) -> int:

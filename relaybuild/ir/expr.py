@@ -183,7 +183,7 @@ class Tuple(Expr):
 
     def __init__(self, fields: Sequence[Expr], span: Span | None = None) -> None:
         _set(self, "fields", tuple(fields))
-        types = [field._type for field in self.fields]
+        types = _types_of(self.fields, "the fields of a tuple")
         known = [t for t in types if t is not None]
         _set(self, "_type", TupleType(tuple(known)) if len(known) == len(types) else None)
         _set(self, "span", span)
@@ -241,7 +241,7 @@ class Call(Expr):
         _set(self, "attrs", attrs)
         _set(self, "span", span)
         _set(self, "_type", None)
-        types = [arg._type for arg in self.args]
+        types = _types_of(self.args, "the arguments of a call")
         known = [t for t in types if t is not None]
         if len(known) == len(types):
             _set(self, "_type", _call_type(op, known, attrs, span))
@@ -269,6 +269,15 @@ class Call(Expr):
         return call
 
 
+def _types_of(parts: Sequence[Expr], what: str) -> list[Type | None]:
+    """The types of expressions; raises UserError where one of them is none."""
+    try:
+        return [part._type for part in parts]
+    except AttributeError:
+        wrong = next(part for part in parts if not isinstance(part, Expr))
+        raise UserError(f"found {wrong!r} among {what}, expected an expression: 'const' makes one of numbers") from None
+
+
 def _have_types_of(new: Sequence[Expr], old: Sequence[Expr]) -> bool:
     """Whether all expressions have types, and they are those of the others."""
     if len(new) != len(old):
@@ -279,7 +288,14 @@ def _have_types_of(new: Sequence[Expr], old: Sequence[Expr]) -> bool:
 
 def _call_type(op: Op | Expr, types: list[Type], attrs: Attrs | None, span: Span | None) -> Type | None:
     if not isinstance(op, Expr):
-        return op.check(types, attrs, span)
+        try:
+            return op.check(types, attrs, span)
+        except AttributeError:
+            if hasattr(op, "check"):
+                raise
+            raise UserError(
+                f"{op!r} is called, expected an operator, such as get_op('add'), or an expression"
+            ) from None
     found = op._type
     if isinstance(found, FuncType) and not found.type_params and found.arg_types == tuple(types):
         return found.ret_type
@@ -312,7 +328,8 @@ class Function(Expr):
         _set(self, "attrs", dict(sorted((attrs or {}).items())))
         _set(self, "span", span)
         result = body._type if ret_type is None else ret_type if is_complete(ret_type) else None
-        arg_types = [param._type for param in self.params if param._type is not None]
+        types = _types_of(self.params, "the parameters of a function")
+        arg_types = [kind for kind in types if kind is not None]
         complete = result is not None and len(arg_types) == len(self.params)
         _set(self, "_type", FuncType(tuple(arg_types), result, self.type_params) if complete and result else None)
 

@@ -28,7 +28,7 @@ class IRModule:
         attrs: Mapping[str, object] | None = None,
         type_definitions: Iterable[TypeData] | Mapping[str, TypeData] | Mapping[GlobalTypeVar, TypeData] | None = None,
     ) -> None:
-        named = {key if isinstance(key, str) else key.name_hint: value for key, value in (functions or {}).items()}
+        named = {_name(key): value for key, value in (functions or {}).items()}
         for name, function in named.items():
             if not isinstance(function, Function):
                 raise UserError(f"'@{name}' must be a Function, got {type(function).__name__}")
@@ -137,6 +137,12 @@ class IRModule:
         from relaybuild.ir.printer import print_module
 
         return print_module(self)
+
+
+def _name(key: object) -> str:
+    if isinstance(key, (str, GlobalVar)):
+        return key if isinstance(key, str) else key.name_hint
+    raise UserError(f"a function of a module is named by {key!r}, expected a string or a GlobalVar")
 
 
 def _by_name(

@@ -14,13 +14,26 @@ from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from enum import Enum
 from functools import cache
+from numbers import Integral, Real
 from typing import Any
+
+import numpy as np
 
 from relaybuild.errors import TypeCheckError, UserError
 from relaybuild.ir.expr import Call, Expr, Span
 from relaybuild.ir.layout import FollowLayout, LayoutAttrs
 from relaybuild.ir.scalar import ComputeRule
 from relaybuild.ir.types import Type
+
+_PLAIN_ATTRS: Mapping[str, tuple[type, ...]] = {
+    "int": (Integral,),
+    "int | None": (Integral, type(None)),
+    "float": (Real,),
+    "float | None": (Real, type(None)),
+    "bool": (bool, np.bool_, Integral),
+    "str": (str, type(None)),
+}
+"""What a record's field of each simple annotation is given; records check the other kinds themselves."""
 
 
 class OpKind(Enum):
@@ -131,13 +144,16 @@ class Op:
             raise TypeCheckError(f"'{self.name}' over ({found}): {error}", where=where) from None
 
     def make_attrs(self, values: Mapping[str, object]) -> Attrs:
-        """An attribute record from keywords; an unknown name is an error that lists the nearest."""
-        known = {item.name for item in fields(self.attrs_type)}
-        for name in values:
+        """An attribute record from keywords; raises UserError for an unknown name, and for a value of another kind."""
+        known = {item.name: str(item.type) for item in fields(self.attrs_type)}
+        for name, value in values.items():
             if name not in known:
                 near = get_close_matches(name, known, 1)
                 hint = f"; did you mean '{near[0]}'?" if near else f"; it has {', '.join(sorted(known)) or 'none'}"
                 raise UserError(f"'{self.name}' has no attribute '{name}'{hint}")
+            allowed = _PLAIN_ATTRS.get(known[name])
+            if allowed is not None and not isinstance(value, allowed):
+                raise UserError(f"'{self.name}' got {name}={value!r}, expected {known[name]}")
         return self.attrs_type(**values)
 
     def __call__(self, *args: Expr, **attrs: object) -> Call:

@@ -26,9 +26,11 @@ from relaybuild.ir.expr import Expr, Function, Span
 from relaybuild.ir.infer import complete_types
 from relaybuild.ir.lexer import METADATA, Tokens, tokenize
 from relaybuild.ir.module import IRModule
+from relaybuild.ir.op import find_op
 from relaybuild.ir.text.cursor import Fault, TooManyErrors
 from relaybuild.ir.text.expressions import ExpressionReader
 from relaybuild.ir.text.metadata import read_metadata
+from relaybuild.ir.text.names import is_reserved, quoted
 from relaybuild.ir.trampoline import Step, run
 from relaybuild.ir.types import GlobalTypeVar, Type, TypeVar
 
@@ -138,8 +140,10 @@ class ModuleReader(ExpressionReader):
             return
         try:
             self.slots = read_metadata(text[pos + len(METADATA) :], weights)
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            self.errors.append(Diagnostic(pos, f"the metadata cannot be read: {error}"))
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, UserError) as error:
+            self.slots = None
+            why = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+            self.errors.append(Diagnostic(pos, f"the metadata cannot be read: {why}"))
 
     def module(self, base: IRModule) -> IRModule:
         """The module of the text and `base`; what is left of it where there are errors."""
@@ -298,6 +302,7 @@ class ModuleReader(ExpressionReader):
         if not self.at_name():
             raise self.fault("expected a type's name")
         self.at += 1
+        self.check_type_name(at)
         return at, self.name_of(at), self.type_params(), span
 
     def _type_definition(self) -> None:
@@ -323,6 +328,8 @@ class ModuleReader(ExpressionReader):
                 raise self.fault("expected a constructor")
             self.at += 1
             name = self.name_of(at)
+            if self.tokens[at] == name and (is_reserved(name) or find_op(name) is not None):
+                self.error(at, f"'{name}' has a meaning of its own: write the constructor as {quoted(name)}")
             inputs = run(self._fields()) if self.tokens[self.at] == "(" else []
             span = self.written_span(at)
             is_type = name == type_name or name in self.types or name in self._base.type_definitions

@@ -48,8 +48,10 @@ from relaybuild.ir.types import (
     TupleType,
     Type,
     TypeCall,
+    TypeVar,
     is_complete,
     type_children,
+    unbound_type_vars,
 )
 from relaybuild.ir.unify import POISON, Holes, Mode, extent_names
 
@@ -77,6 +79,7 @@ class Typer:
         self._origins: dict[IncompleteType, tuple[int, Expr, str]] = {}
         self._fallbacks: list[Var] = []
         self._globals: list[GlobalVar] = []
+        self._undefined: list[GlobalVar] = []
         self._polymorphic: list[Call] = []
         self._arguments: list[IncompleteType] = []
         self._matches: list[Match] = []
@@ -196,7 +199,11 @@ class Typer:
         return None if self.holes.is_open(found) else found
 
     def report_unsolved(self, roots: Sequence[Sequence[Expr]]) -> None:
-        """An error for every parameter, or else every result, of whose type nothing is said."""
+        """An error for every global that is not defined, or every parameter, or every result, of unknown type."""
+        for undefined in self._undefined:
+            self._error(undefined, f"'@{undefined.name_hint}' is not defined")
+        if self._undefined:
+            return
         reported: set[IncompleteType] = set()
         for order in roots:
             found = self._unsolved(order)
@@ -274,8 +281,8 @@ class Typer:
     def _global(self, node: GlobalVar) -> Type:
         name = node.name_hint
         if name not in self.signatures:
-            message = f"nothing says the type of '@{name}', which is not defined here"
-            self.signatures[name] = self._hole(_RESULT, node, message)
+            self.signatures[name] = self.holes.fresh()
+            self._undefined.append(node)
         return self.signatures[name]
 
     def _constructor(self, node: Constructor) -> Type:
@@ -344,7 +351,8 @@ class Typer:
         if isinstance(kind, IncompleteType):
             result = self.holes.fresh()
             if not self.holes.unify(kind, self.holes.compose(FuncType(tuple(args), result))):
-                return self._error(node, f"{_named(callee)} is called with itself: its type would have no end")
+                message = f"{_named(callee)} is called with itself: its type would have no end"
+                return self._error(node, message, kind, result, *args)
             return result
         if not isinstance(kind, FuncType):
             return self._error(node, f"a value of type {self._shown(kind)} is called, expected a function")
@@ -400,15 +408,30 @@ class Typer:
         return found.fields[node.index]
 
     def _enter_function(self, node: Function) -> None:
+        self._enter_parameters(node)
         for param in node.params:
             self._binder(param)
+            self._check_scope(param.type_annotation, param)
+        self._check_scope(node.ret_type, node)
         if id(node) not in self._results and node.ret_type is not None:
             self._results[id(node)] = self._annotated(node.ret_type, node)
+
+    def _enter_parameters(self, node: Function) -> None:
         for parameter in node.type_params:
             count = self._parameters.get(parameter.name, 0)
             if count:
                 self._error(node, f"the type parameter '{parameter.name}' hides that of a function around it")
             self._parameters[parameter.name] = count + 1
+
+    def _check_scope(self, annotation: Type | None, node: Expr) -> None:
+        """Every type parameter that a type speaks of must be one of a function around it."""
+        if annotation is None or isinstance(annotation, TensorType):
+            return
+        known = [TypeVar(name) for name, count in self._parameters.items() if count]
+        for name in dict.fromkeys(unbound_type_vars(annotation, known)):
+            self._error(
+                node, f"the type {annotation} speaks of '{name}', a parameter of no function around it"
+            )
 
     def _function(self, node: Function) -> Type:
         for parameter in node.type_params:
@@ -419,8 +442,10 @@ class Typer:
         if result is None:
             result = body
         elif not self.holes.unify(result, body):
-            message = f"the body has type {self._shown(body)}, expected the declared {self._shown(result)}"
-            self._error(node, message, body, result)
+            wanted = f"the declared {self._shown(result)}"
+            if isinstance(self.holes.head(result), IncompleteType):
+                wanted = "one that does not hold the function's own result: the type would have no end"
+            self._error(node, f"the body has type {self._shown(body)}, expected {wanted}", body, result)
         kind = FuncType(params, result, node.type_params)
         return node._type if node._type == kind and node._type is not None else self.holes.compose(kind)
 
@@ -455,6 +480,7 @@ class Typer:
                 self.holes.unify(known, found)
             return
         declared = self._binder(var)
+        self._check_scope(var.type_annotation, var)
         if not self.holes.unify(declared, found):
             message = f"'%{var.name_hint}' is declared {self._shown(declared)} and bound to a value of type"
             self._error(node, f"{message} {self._shown(found)}", declared, found)
@@ -532,6 +558,7 @@ class Typer:
             self.types[id(var)] = kind
             return
         declared = self._binder(var)
+        self._check_scope(var.type_annotation, var)
         if not self.holes.unify(declared, kind):
             message = f"'%{var.name_hint}' is declared {self._shown(declared)} and matched with a value of type"
             self._error(node, f"{message} {self._shown(kind)}", declared, kind)

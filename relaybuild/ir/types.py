@@ -5,7 +5,7 @@ Types are values compared by content, apart from holes, each of which is itself 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from operator import index
 from typing import TypeAlias
@@ -85,7 +85,7 @@ class TensorType(Type):
     def __post_init__(self) -> None:
         if self.dtype not in _DTYPES:
             object.__setattr__(self, "dtype", _dtype_name(self.dtype))
-        if type(self.shape) is not tuple or not all(type(extent) in _EXTENTS for extent in self.shape):
+        if type(self.shape) is not tuple or not _EXTENTS.issuperset(map(type, self.shape)):
             object.__setattr__(self, "shape", tuple(map(_extent, self.shape)))
 
     @property
@@ -193,6 +193,20 @@ def type_parts(kind: Type) -> Iterator[Type]:
             entered.add(id(top))
             stack.append((top, True))
             stack.extend((child, False) for child in reversed(type_children(top)))
+
+
+def unbound_type_vars(kind: Type, bound: Collection[TypeVar]) -> Iterator[str]:
+    """Names of the type parameters in a type that neither it nor `bound` declares, from left to right."""
+    stack: list[tuple[Type, Collection[TypeVar]]] = [(kind, bound)]
+    while stack:
+        top, known = stack.pop()
+        if isinstance(top, TypeVar):
+            if top not in known:
+                yield top.name
+        else:
+            if isinstance(top, FuncType) and top.type_params:
+                known = {*known, *top.type_params}
+            stack.extend((child, known) for child in reversed(type_children(top)))
 
 
 def type_with_children(kind: Type, children: Sequence[Type]) -> Type:

@@ -442,7 +442,7 @@ class ExpressionReader(PatternReader):
     def _unknown_word(self, at: int, name: str, is_operator: bool) -> Fault:
         if is_operator:
             return self.fault(f"expected '(' after the operator '{name}'")
-        hint = did_you_mean(name, self.constructors)
+        hint = did_you_mean(name, [*self.constructors, "True", "False"])
         return Fault(f"unknown constructor '{name}'{hint}", self.start(at))
 
     def _truth(self, at: int) -> Expr:

@@ -12,6 +12,7 @@ from typing import TypeAlias
 from relaybuild.diagnostics import did_you_mean
 from relaybuild.ir.lexer import Tokens
 from relaybuild.ir.text.cursor import DIGITS, Cursor
+from relaybuild.ir.text.names import TYPE_WORDS, quoted
 from relaybuild.ir.trampoline import Step
 from relaybuild.ir.types import (
     DTYPES,
@@ -95,6 +96,7 @@ class TypeReader(Cursor):
             if not self.at_name():
                 raise self.fault("expected a type parameter")
             parameter = TypeVar(self.name_of(self.at))
+            self.check_type_name(self.at)
             if parameter in found:
                 self.error(self.at, f"type parameter '{parameter.name}' is declared twice")
             if parameter.name in self.arities:
@@ -107,6 +109,12 @@ class TypeReader(Cursor):
         for parameter in found:
             self.bind(f"type {parameter.name}", parameter)
         return found
+
+    def check_type_name(self, at: int) -> None:
+        """Note the mistake of a definition whose bare name would be read as another type."""
+        name = self.tokens[at]
+        if name in TYPE_WORDS:
+            self.error(at, f"'{name}' has a meaning of its own: write the type as {quoted(name)}")
 
     def _named_type(self, at: int) -> SoonType:
         name = self.name_of(at)

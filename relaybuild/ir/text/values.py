@@ -26,11 +26,14 @@ _BRACKETS = {"[": "]", "(": ")"}
 
 
 class ValueReader(TypeReader):
-    """Reads literals, tensors, slots and attributes. `slots` are the constants that the metadata section describes."""
+    """Reads literals, tensors, slots and attributes.
+
+    `slots` are the constants that the metadata section describes; None where it could not be read.
+    """
 
     def __init__(self, tokens: Tokens, slots: list[Constant]) -> None:
         super().__init__(tokens)
-        self.slots = slots
+        self.slots: list[Constant] | None = slots
 
     def at_number(self) -> bool:
         """Whether a number stands here, `inf` and `nan` among them."""
@@ -82,6 +85,8 @@ class ValueReader(TypeReader):
         self.close(opener, "")
         if self.tokens[key] != "relay.Constant":
             self.error(key, f"the metadata has no '{self.tokens[key]}', expected 'relay.Constant'")
+        elif self.slots is None:
+            return self.unknown()
         elif index >= len(self.slots):
             self.error(place, f"slot {index}: the metadata has {len(self.slots)} constants")
         else:

@@ -1,11 +1,14 @@
 """Expressions as they are built from Python, and as they are shown."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 from relaybuild.errors import UserError
 from relaybuild.ir.expr import Call, Function, Tuple, Var, const, var
-from relaybuild.ir.op import call_op
+from relaybuild.ir.module import IRModule
+from relaybuild.ir.op import call_op, get_op
 from relaybuild.ir.types import TensorType, TupleType
 
 
@@ -62,3 +65,35 @@ def test_expressions_are_shown_as_text() -> None:
     assert str(Call(Var("f"), [x])) == "%f(%x)"
     assert str(Function([x], shared)) == "fn (%x: Tensor[(3,), float32]) {\n  log(%x)\n}"
     assert str(call_op("add", [x, const(np.zeros(3, "float32"))])) == "add(%x, meta[relay.Constant][0])"
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda x: Tuple([x, 1]), "found 1 among the fields of a tuple, expected an expression"),
+        (lambda x: Call(get_op("add"), [x, 1]), "found 1 among the arguments of a call, expected an expression"),
+        (lambda x: Call("add", [x, x]), "'add' is called, expected an operator"),
+        (lambda x: Function(["x"], x), "found 'x' among the parameters of a function"),
+        (lambda x: IRModule({1: Function([x], x)}), "named by 1, expected a string or a GlobalVar"),
+    ],
+)
+def test_what_is_no_expression_is_named(build: Callable[[Var], object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        build(var("x", (3,)))
+
+
+@pytest.mark.parametrize(
+    ("attrs", "message"),
+    [
+        ({"axis": "a"}, "'nn.softmax' got axis='a', expected int"),
+        ({"axis": (1, 2)}, r"'nn.softmax' got axis=\(1, 2\), expected int"),
+        ({"axis": 1.5}, "'nn.softmax' got axis=1.5, expected int"),
+    ],
+)
+def test_attributes_of_another_kind(attrs: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        get_op("nn.softmax").make_attrs(attrs)
+
+
+def test_numpys_numbers_are_attributes() -> None:
+    assert get_op("nn.softmax").make_attrs({"axis": np.int64(0)}) == get_op("nn.softmax").make_attrs({"axis": 0})

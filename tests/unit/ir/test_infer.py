@@ -3,14 +3,14 @@
 import pytest
 
 from relaybuild.errors import TypeCheckError, UserError
-from relaybuild.ir.adt import Match
+from relaybuild.ir.adt import Constructor, Match, TypeData
 from relaybuild.ir.expr import Call, Expr, Function, GlobalVar, If, Let, Tuple, Var, const, var
 from relaybuild.ir.infer import infer_expr, infer_types
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.op import call_op
-from relaybuild.ir.parser import parse
+from relaybuild.ir.parser import ParseError, parse
 from relaybuild.ir.typer import Typer
-from relaybuild.ir.types import FuncType, TensorType, TupleType, scalar_type
+from relaybuild.ir.types import FuncType, GlobalTypeVar, TensorType, TupleType, Type, TypeVar, scalar_type
 from relaybuild.ir.verifier import verify_module
 from relaybuild.ir.visitor import post_order
 
@@ -420,3 +420,30 @@ def test_long_chains() -> None:
 def test_a_function_of_one_type_is_not_taken_for_one_of_every_type() -> None:
     with pytest.raises(UserError, match=r"declared fn\[A\]\(A, A\) -> A and bound to a value of type fn\[B\]"):
         parse("def @main(%x: int32) { let %f: fn[A](A, A) -> A = fn[B](%y: B, %z) { %y }; %f(%x, %x) }")
+
+
+def test_type_parameters_in_annotations_are_in_scope() -> None:
+    outer, inner = TypeVar("A"), TypeVar("B")
+    x, y = Var("x", outer), Var("y", TupleType((inner,)))
+    nested = Function([x], Let(Var("f", FuncType((outer,), outer)), Function([Var("z", outer)], x), x), outer, [outer])
+    assert infer_types(IRModule({"main": nested}))["main"].checked_type == FuncType((outer,), outer, (outer,))
+    with pytest.raises(TypeCheckError, match=r"the type \(B,\) speaks of 'B', a parameter of no function around it"):
+        infer_types(IRModule({"main": Function([x, y], x, None, [outer])}))
+    with pytest.raises(TypeCheckError, match="the type A speaks of 'A'"):
+        infer_types(IRModule({"main": Function([x], Function([y], x, None, [inner]))}))
+    with pytest.raises(UserError, match="constructor 'C' speaks of 'B', which type 'T' has not"):
+        TypeData(GlobalTypeVar("T"), [outer], [Constructor("C", [FuncType((inner,), outer)], GlobalTypeVar("T"))])
+
+
+@pytest.mark.parametrize("result", [None, INT])
+def test_a_global_that_is_not_defined_is_named(result: Type | None) -> None:
+    with pytest.raises(TypeCheckError, match=r"^'@missing' is not defined$"):
+        infer_types(IRModule({"main": Function([], Call(GlobalVar("missing"), []), result)}))
+
+
+def test_types_without_end_are_reported_once() -> None:
+    with pytest.raises(ParseError) as caught:
+        parse("def @main() { let %o = fn (%x) { %x(%x) }; %o(%o) }")
+    assert [each.message for each in caught.value.errors] == ["'%x' is called with itself: its type would have no end"]
+    with pytest.raises(ParseError, match="expected one that does not hold the function's own result"):
+        parse("def @main(%x: int32) { @main }")

@@ -164,3 +164,25 @@ def test_a_dtype_that_is_not_at_hand_is_a_mistake_of_its_place(monkeypatch: pyte
 def test_attributes_nested_too_deep() -> None:
     found = lines("def @f(%x: int32, a=" + "[" * 5000 + "]" * 5000 + ") { %x }")
     assert found == ["m:1:85: lists are nested deeper than 64"]
+
+
+def test_bare_names_that_mean_something_else_define_nothing() -> None:
+    """Where it is used, the name would be read as what it means in the language."""
+    assert lines('type float32 { add(int32), True, inf, "nan" } type T[Ref, A] { C(A) }') == [
+        "m:1:6: 'float32' has a meaning of its own: write the type as \"float32\"",
+        "m:1:16: 'add' has a meaning of its own: write the constructor as \"add\"",
+        "m:1:28: 'True' has a meaning of its own: write the constructor as \"True\"",
+        "m:1:34: 'inf' has a meaning of its own: write the constructor as \"inf\"",
+        "m:1:54: 'Ref' has a meaning of its own: write the type as \"Ref\"",
+    ]
+
+
+def test_metadata_that_cannot_be_read_is_one_mistake() -> None:
+    text = "def @f() { (meta[relay.Constant][0], meta[relay.Constant][1]) }\n#[metadata]\n"
+    assert lines(text + "{}") == ["m:2:1: the metadata cannot be read: it has no 'relay.Constant'"]
+    found = lines(text + '{"relay.Constant": [{"dtype": "float32", "shape": [2], "data": "AAAA"}]}')
+    assert found == ["m:2:1: the metadata cannot be read: 3 bytes for float32 (2,)"]
+
+
+def test_words_of_other_languages() -> None:
+    assert lines("def @f() { true }") == ["m:1:12: unknown constructor 'true'; did you mean 'True'?"]
