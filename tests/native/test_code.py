@@ -272,6 +272,14 @@ def test_a_call_of_a_chosen_function_is_a_choice_between_calls() -> None:
     assert program_text(code).count("rb_call(") == 4
 
 
+def test_choices_of_choices_without_end_are_refused_with_their_place() -> None:
+    text = "def @f(%x: float32) -> float32 { exp(%x) }\ndef @g(%x: float32) -> float32 { sin(%x) }\n"
+    text += "def @main(%c: bool, %x: float32) -> float32 {\nlet %f0 = @f;\n"
+    text += "".join(f"let %f{n + 1} = if (%c) {{ %f{n} }} else {{ @g }};\n" for n in range(3000))
+    with pytest.raises(UnsupportedError, match=r":106:\d+: more than 100 conditionals"):
+        generated(text + "%f3000(%x) }", passes=False)
+
+
 def test_a_function_with_open_dimensions_returns_what_its_call_knows() -> None:
     code = generated(
         """

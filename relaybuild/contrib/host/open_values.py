@@ -15,6 +15,9 @@ from relaybuild.errors import UnsupportedError
 from relaybuild.ir.expr import Expr, Function, Tuple, Var
 from relaybuild.ir.types import FuncType, TupleType, Type
 
+MOST_CHOICES = 100
+"""Conditionals that choose one function, at most: every call of it becomes as many."""
+
 
 @dataclass(frozen=True, eq=False)
 class Product:
@@ -38,6 +41,7 @@ class Choice:
 
     cond: Expr
     functions: tuple[Value, Value]
+    depth: int = 1
 
 
 Value: TypeAlias = "Expr | Product | Closure | Choice"
@@ -89,7 +93,7 @@ def mapped(value: Value, tensor: Callable[[Expr], Expr]) -> Value:
     if isinstance(value, Product):
         return value if same else Product(tuple(fields))
     cond = tensor(value.cond)
-    return value if same and cond is value.cond else Choice(cond, (fields[0], fields[1]))
+    return value if same and cond is value.cond else Choice(cond, (fields[0], fields[1]), value.depth)
 
 
 def tensors(value: Value) -> Iterator[Expr]:
@@ -173,7 +177,8 @@ Merged: TypeAlias = "tuple[Var, Expr | None, Expr | None]"
 def merge(first: Value, second: Value, cond: Expr, at: Expr, results: list[Merged]) -> Value:
     """One value for those of two branches; its tensors are appended to `results`, each with both sources.
 
-    Raises UnsupportedError where the branches give tensors of different types, which unknown dimensions allow.
+    Raises UnsupportedError where the branches give tensors of different types, which unknown dimensions allow, and for
+    functions that too many conditionals choose.
     """
     if first is second:
         return first
@@ -190,4 +195,11 @@ def merge(first: Value, second: Value, cond: Expr, at: Expr, results: list[Merge
         return results[-1][0]
     if isinstance(first, Closure) and isinstance(second, Closure) and identity(first) == identity(second):
         return first
-    return Choice(cond, (first, second))
+    depth = 1 + max(value.depth if isinstance(value, Choice) else 0 for value in (first, second))
+    if depth > MOST_CHOICES:
+        raise UnsupportedError(
+            f"more than {MOST_CHOICES} conditionals, one after the other, choose this function; let them choose "
+            "between its results",
+            where=str(at.span) if at.span else None,
+        )
+    return Choice(cond, (first, second), depth)
