@@ -223,14 +223,32 @@ def _pack_square(
     batch, k, column = at
     assert matmul.right is not None
     square = builder.declare("rb_v", "square", (machine.lanes,))
-    with builder.loop("r", machine.lanes, unroll=True) as r:
-        source = f"rb_load(p1 + {body.inputs[1].layout.address(matmul.right(batch, k, column + r))})"
-        if matmul.columns % width:
-            source = f"{column + r} < {matmul.columns} ? {source} : rb_splat(0.0f)"
-        builder.assign(f"{square}[{r}]", source)
-    builder.evaluate(f"rb_transpose({square})")
+    lane, right = builder.axis("lane", machine.lanes), body.inputs[1].layout
+    across = right.address(matmul.right(batch, k, column + Index.of(lane)))
+    step = across.coefficient(lane)
+    whole = f"rb_load_transposed({square}, p1 + {across.substitute({lane: 0})}, {step})"
+    if step is None:
+        _load_ragged_square(site, at, square)
+    elif matmul.columns % width == 0:
+        builder.evaluate(whole)
+    else:
+        with builder.branch(f"{column + (machine.lanes - 1)} < {matmul.columns}") as branch:
+            builder.evaluate(whole)
+        with builder.block(branch.otherwise):
+            _load_ragged_square(site, at, square)
     with builder.loop("r", machine.lanes, unroll=True) as r:
         builder.evaluate(f"rb_store(packed + {target + r * width}, {square}[{r}])")
+
+
+def _load_ragged_square(site: Site, at: tuple[Index, Index, Index], square: str) -> None:
+    """Load columns that may lie past the last, which are zero, and transpose them."""
+    builder, matmul, body, machine = site
+    batch, k, column = at
+    assert matmul.right is not None
+    with builder.loop("r", machine.lanes, unroll=True) as r:
+        source = f"rb_load(p1 + {body.inputs[1].layout.address(matmul.right(batch, k, column + r))})"
+        builder.assign(f"{square}[{r}]", f"{column + r} < {matmul.columns} ? {source} : rb_splat(0.0f)")
+    builder.evaluate(f"rb_transpose({square})")
 
 
 def _tile(

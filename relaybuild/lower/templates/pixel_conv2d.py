@@ -356,12 +356,14 @@ class _Loops:
 
         first = address(Index.of(0))
         source = builder.let("float *", "source", f"p0 + {first}")
-        with builder.loop("i", count, unroll=True) as i:
-            builder.assign(f"{square}[{i}]", f"rb_load({source} + {address(i) - first})")
-        if count < lanes:
+        if count == lanes:
+            builder.evaluate(f"rb_load_transposed({square}, {source}, {address(Index.of(1)) - first})")
+        else:
+            with builder.loop("i", count, unroll=True) as i:
+                builder.assign(f"{square}[{i}]", f"rb_load({source} + {address(i) - first})")
             with builder.loop("i", lanes, count, unroll=True) as i:
                 builder.assign(f"{square}[{i}]", "rb_splat(0.0f)")
-        builder.evaluate(f"rb_transpose({square})")
+            builder.evaluate(f"rb_transpose({square})")
         into = builder.name("into")
         builder.evaluate(f"float *const {into} = packed + {target + h * (lanes * self.planes.channel) + x}")
         with builder.loop("i", lanes, unroll=True) as i:
@@ -476,9 +478,7 @@ class _Loops:
         b, h, r, x = at
         square = builder.declare("rb_v", "square", (lanes,))
         source = (b * BLOCK + h * lanes) * planes.pixels + r * planes.pitch + x
-        with builder.loop("i", lanes, unroll=True) as i:
-            builder.assign(f"{square}[{i}]", f"rb_load(sums + {source + i * planes.pixels})")
-        builder.evaluate(f"rb_transpose({square})")
+        builder.evaluate(f"rb_load_transposed({square}, sums + {source}, {planes.pixels})")
         lane = builder.axis("lane", lanes)
         with builder.loop("i", count, unroll=not is_heavy(self.body)) as i:
             index = [self.image, block * BLOCK + h * lanes + Index.of(lane), self.row + r, self.column + x + i]

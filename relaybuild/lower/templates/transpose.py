@@ -68,12 +68,9 @@ def store_tile(
     for load in crossing_loads(root, lane):
         operand, address = load.data
         tile = tiles[operand, address] = builder.declare("rb_v", "tile", (machine.lanes,))
-        with builder.loop("r", machine.lanes, unroll=True) as r:
-            source = f"{body.pointers[operand]} + {address.substitute({lane: r, across: 0})}"
-            builder.assign(f"{tile}[{r}]", f"rb_load({source})")
-            if ahead is not None:
-                _fetch(builder, source, address, ahead, lane, machine.lanes - 1)
-        builder.evaluate(f"rb_transpose({tile})")
+        step = address.coefficient(lane)
+        first = f"{body.pointers[operand]} + {address.substitute({lane: 0, across: 0})}"
+        builder.evaluate(f"rb_load_transposed({tile}, {first}, {step})")
     with builder.loop("j", vectors[1], vectors[0], unroll=not is_heavy(body)) as j:
         known = {
             (operand, address.substitute({across: j})): f"{tile}[{j}]" for (operand, address), tile in tiles.items()
@@ -81,6 +78,9 @@ def store_tile(
         named = replace(body, rule=_with_vectors(body.rule, known))
         store(builder, named, places(Index.of(lane), j), None, machine.lanes, lane)
         if ahead is not None:
+            for operand, address in tiles:
+                source = f"{body.pointers[operand]} + {address.substitute({lane: j, across: 0})}"
+                _fetch(builder, source, address, ahead, lane, machine.lanes - 1)
             written = body.output.layout.address(places(Index.of(lane), j))
             _fetch(builder, f"out + {written.substitute({lane: 0})}", written, ahead, lane, 0)
 

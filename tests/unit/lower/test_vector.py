@@ -56,6 +56,12 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         lines.append(f"void run_{name}(const float *a, const float *b, float *out, ptrdiff_t n) {{ {loop} {body} }}")
     for name in ("sum", "max", "min", "prod"):
         lines.append(f"float lanes_{name}(const float *a) {{ return rb_{name}_lanes(rb_load(a)); }}")
+    squares = {"square": "rb_transpose(rows)", "far_square": "rb_load_transposed(rows, a, step)"}
+    for name, body in squares.items():
+        parameters = "const float *a, ptrdiff_t step, float *out"
+        load = "rb_v rows[RB_LANES]; for (int i = 0; i < RB_LANES; ++i) rows[i] = rb_load(a + i * step);"
+        put = "for (int i = 0; i < RB_LANES; ++i) rb_store(out + i * RB_LANES, rows[i]);"
+        lines.append(f"void run_{name}({parameters}) {{ {load} {body}; {put} }}")
     folder = tmp_path_factory.mktemp(f"lanes{lanes}")
     (folder / "vector.c").write_text("\n".join([*lines, ""]))
     toolchain, output = probe(None), folder / "vector.so"
@@ -187,3 +193,14 @@ def test_lanes_are_reduced(library: ctypes.CDLL) -> None:
         holed[place] = np.nan
         for name in ("max", "min"):
             assert np.isnan(getattr(library, f"lanes_{name}")(holed.ctypes.data_as(ctypes.c_void_p)))
+
+
+@pytest.mark.parametrize("name", ["square", "far_square"])
+def test_squares_are_transposed(library: ctypes.CDLL, name: str) -> None:
+    lanes: int = library.lanes  # type: ignore[attr-defined]
+    step = lanes + 3
+    values = np.arange(lanes * step + 1, dtype=np.float32)
+    found = np.zeros((lanes, lanes), np.float32)
+    pointers = (ctypes.c_void_p(array.ctypes.data) for array in (values[1:], found))
+    getattr(library, f"run_{name}")(next(pointers), ctypes.c_ssize_t(step), next(pointers))
+    np.testing.assert_array_equal(found, values[1:].reshape(lanes, step)[:, :lanes].T)

@@ -533,18 +533,26 @@ RB_INLINE rb_v rb_high2(rb_v a, rb_v b) {
   return RB_PICK(a, b, 2, 3, 6, 7);
 }
 #endif
-RB_INLINE void rb_transpose(rb_v *rows) {
-  for (int i = 0; i < RB_LANES; i += 4) {
+RB_INLINE void rb_transpose_fours(rb_v *rows, int end) {
+  for (int i = 0; i < end; i += 4) {
     rb_v a = rb_low1(rows[i], rows[i + 1]), b = rb_high1(rows[i], rows[i + 1]);
     rb_v c = rb_low1(rows[i + 2], rows[i + 3]), d = rb_high1(rows[i + 2], rows[i + 3]);
     rows[i] = rb_low2(a, c), rows[i + 1] = rb_high2(a, c);
     rows[i + 2] = rb_low2(b, d), rows[i + 3] = rb_high2(b, d);
   }
+}
 #if RB_LANES >= 8
-  for (int i = 0; i < RB_LANES; i += i % 4 < 3 ? 1 : 5) {
+RB_INLINE void rb_exchange_fours(rb_v *rows, int end) {
+  for (int i = 0; i < end; i += i % 4 < 3 ? 1 : 5) {
     rb_v a = rows[i], b = rows[i + 4];
     rows[i] = rb_low4(a, b), rows[i + 4] = rb_high4(a, b);
   }
+}
+#endif
+RB_INLINE void rb_transpose(rb_v *rows) {
+  rb_transpose_fours(rows, RB_LANES);
+#if RB_LANES >= 8
+  rb_exchange_fours(rows, RB_LANES);
 #endif
 #if RB_LANES >= 16
   for (int i = 0; i < 8; ++i) {
@@ -552,6 +560,43 @@ RB_INLINE void rb_transpose(rb_v *rows) {
     rows[i] = rb_low8(a, b), rows[i + 8] = rb_high8(a, b);
   }
 #endif
+}
+#endif
+
+/* Loads RB_LANES vectors, `step` elements apart, and transposes them. Where a load can fill half a vector, that
+ * replaces the exchange of halves: shuffles are what limits it. */
+#if RB_LANES == 16 && defined(__AVX512DQ__) && defined(__GNUC__) && !defined(__clang__)
+typedef float rb_half __attribute__((vector_size(32)));
+typedef float rb_half_u __attribute__((vector_size(32), aligned(4), may_alias));
+#define RB_JOIN(low, high) __builtin_ia32_broadcastf32x8_512_mask(high, __builtin_ia32_ps512_256ps(low), 0xff00)
+#elif RB_LANES == 8 && defined(__AVX__) && defined(__GNUC__) && !defined(__clang__)
+typedef float rb_half __attribute__((vector_size(16)));
+typedef float rb_half_u __attribute__((vector_size(16), aligned(4), may_alias));
+#define RB_JOIN(low, high) __builtin_ia32_vinsertf128_ps256(__builtin_ia32_ps256_ps(low), high, 1)
+#endif
+#if defined(RB_JOIN)
+RB_INLINE rb_v rb_load_halves(const float *low, const float *high) {
+  rb_half first = *(const rb_half_u *)(const void *)low, second = *(const rb_half_u *)(const void *)high;
+  return RB_JOIN(first, second);
+}
+RB_INLINE void rb_load_transposed(rb_v *rows, const float *p, ptrdiff_t step) {
+  const int half = RB_LANES / 2;
+  for (int begin = 0; begin < RB_LANES; begin += half) {
+    for (int i = 0; i < half; ++i) {
+      rows[begin + i] = rb_load_halves(p + i * step + begin, p + (i + half) * step + begin);
+    }
+    rb_transpose_fours(rows + begin, half);
+#if RB_LANES >= 16
+    rb_exchange_fours(rows + begin, half);
+#endif
+  }
+}
+#else
+RB_INLINE void rb_load_transposed(rb_v *rows, const float *p, ptrdiff_t step) {
+  for (int i = 0; i < RB_LANES; ++i) {
+    rows[i] = rb_load(p + i * step);
+  }
+  rb_transpose(rows);
 }
 #endif
 
