@@ -17,7 +17,7 @@ from relaybuild.ir.expr import Call, Expr, Function, RefCreate, RefRead, RefWrit
 from relaybuild.ir.module import IRModule
 from relaybuild.partition.backend import HOST
 from relaybuild.partition.placement import choose
-from relaybuild.partition.regions import Regions, is_markable, read_regions, write_regions
+from relaybuild.partition.regions import Markable, Regions, read_regions, write_regions
 from relaybuild.passes._blocks import is_sealed
 from relaybuild.passes._effects import find_effects
 from relaybuild.passes.infra import ModulePass, PassContext, PassInfo, is_left_alone
@@ -49,12 +49,15 @@ class AnnotateTarget(ModulePass):
 
     def _chosen(self, regions: Regions, tags: Sequence[str]) -> Regions:
         chosen: dict[int, str] = {}
+        markable = Markable()
         for node in regions.order:
             known = regions.tag_of(node)
             if known is not None and known != HOST:
                 chosen[id(node)] = known
-            elif regions.blocks.of(node) is not None and (tag := self._tag(node, chosen, tags)) is not None:
-                chosen[id(node)] = tag
+            elif regions.blocks.of(node) is not None and markable.holds(node):
+                tag = self._tag(node, chosen, tags)
+                if tag is not None:
+                    chosen[id(node)] = tag
 
         def group_of(node: Expr) -> Hashable:
             known = regions.tag_of(node)
@@ -65,8 +68,8 @@ class AnnotateTarget(ModulePass):
     def _tag(self, node: Expr, chosen: dict[int, str], tags: Sequence[str]) -> str | None:
         """The compiler of a node that has no mark for one."""
         if isinstance(node, Call):
-            return (choose(node, tags).tag or HOST) if node.args and is_markable(node) else None
-        if not self.include_non_call_ops or not is_markable(node):
+            return (choose(node, tags).tag or HOST) if node.args else None
+        if not self.include_non_call_ops:
             return None
         if isinstance(node, (Tuple, TupleGetItem)):
             return _common_tag(node, chosen)

@@ -96,8 +96,9 @@ class Backend:
 
     `supports` is asked about each call of an operator; `patterns` are tuples of a name, a pattern and perhaps a check,
     by priority, and a pattern's name begins with the tag and a point. Of several backends the one of the highest
-    `priority` is asked first. `optimize` runs over a module of one region's function before code is generated for it,
-    and keeps that function's type. `runtime_sources` are what its code needs in a library, relative to its folder.
+    `priority` is asked first. `optimize` runs over a module of one region, its function `main`, before code is
+    generated for it, and keeps that function's type. `runtime_sources` are what its code needs in a library, relative
+    to its folder.
 
     The host is a backend like any other: complete over all operators, always on, last in priority.
     """

@@ -241,7 +241,7 @@ class _Cutter:
         body = cut.values[0] if len(cut.values) == 1 else Tuple(cut.values)
         params = list(cut.params.values())
         attrs = {"Compiler": cut.tag, "Primitive": 1, "Inline": 1, "global_symbol": cut.name}
-        function = Function(params, body, body.checked_type, attrs=attrs, span=body.span)
+        function = Function(params, body, body.checked_type, span=body.span)
         captured = free_vars(function)
         if captured:
             raise UserError(
@@ -249,8 +249,10 @@ class _Cutter:
                 "hand it over as an argument",
                 where=str(captured[0].span) if captured[0].span else None,
             )
-        self.functions[cut.name] = _optimized(cut.name, function)
-        return self.functions[cut.name]
+        plain = _optimized(cut, function)
+        result = Function(plain.params, plain.body, plain.ret_type, plain.type_params, attrs, plain.span)
+        self.functions[cut.name] = result
+        return result
 
 
 def _field(value: Expr, node: TupleGetItem) -> Expr:
@@ -267,17 +269,16 @@ def _rebuilt(shape: _Shape, results: Sequence[Expr]) -> Step[Expr]:
     return Tuple(fields)
 
 
-def _optimized(name: str, function: Function) -> Function:
+def _optimized(cut: _Cut, function: Function) -> Function:
     """The function as its backend wants it before it generates code."""
-    tag = str(function.attrs["Compiler"])
-    backend = all_backends().get(tag)
+    backend = all_backends().get(cut.tag)
     if backend is None or backend.optimize is None:
         return function
-    result = infer_types(backend.optimize(IRModule({name: function})))
-    kept = result[name]
-    if kept.checked_type != function.checked_type or len(result) > 1:
+    result = infer_types(backend.optimize(IRModule({"main": function})))
+    if list(result) != ["main"] or result["main"].checked_type != function.checked_type:
+        found = ", ".join(f"'@{name}' of type {each.checked_type}" for name, each in result.functions.items())
         raise UserError(
-            f"'optimize' of the backend '{backend.name}' made of '@{name}', {function.checked_type}, "
-            f"{kept.checked_type} and {len(result) - 1} further functions: it must keep one function of the same type"
+            f"'optimize' of the backend '{backend.name}' made of the function '{cut.name}' {found or 'nothing'}; "
+            f"expected one function '@main' of the same type, {function.checked_type}"
         )
-    return kept
+    return result["main"]

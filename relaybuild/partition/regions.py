@@ -18,7 +18,7 @@ from relaybuild.ir.expr import Call, Expr, Function, RefCreate, RefRead, RefWrit
 from relaybuild.ir.op import Op, get_op
 from relaybuild.ir.ops.compiler_annotation import BEGIN, END, CompilerAttrs
 from relaybuild.ir.scopes import is_atom
-from relaybuild.ir.types import RefType, TensorType, TupleType, Type
+from relaybuild.ir.types import RefType, TensorType, TupleType, Type, type_children
 from relaybuild.ir.visitor import post_order
 from relaybuild.partition.backend import HOST
 from relaybuild.passes._blocks import Blocks, find_blocks, is_sealed
@@ -119,18 +119,30 @@ def _is_compiled(callee: Expr) -> bool:
     return isinstance(callee, Function) and bool(callee.attrs.get("Compiler"))
 
 
-def is_markable(node: Expr) -> bool:
-    """Whether a value may stand in marks: tensors, tuples of them, and references."""
-    stack: list[Type | None] = [node.checked_type if node.has_type else None]
-    while stack:
-        kind = stack.pop()
-        if isinstance(kind, TupleType):
-            stack.extend(kind.fields)
-        elif isinstance(kind, RefType):
-            stack.append(kind.value)
-        elif not isinstance(kind, TensorType):
+class Markable:
+    """Which values may stand in marks: tensors, tuples of them, and references. Each type is looked at once."""
+
+    def __init__(self) -> None:
+        # the type is kept with the answer, so that its id is not given to another
+        self._known: dict[int, tuple[Type, bool]] = {}
+
+    def holds(self, node: Expr) -> bool:
+        """Whether a node's value may."""
+        if not node.has_type:
             return False
-    return True
+        root = node.checked_type
+        stack = [root]
+        while stack:
+            kind = stack[-1]
+            parts = type_children(kind) if isinstance(kind, (TupleType, RefType)) else ()
+            pending = [each for each in parts if id(each) not in self._known]
+            if pending and id(kind) not in self._known:
+                stack.extend(pending)
+                continue
+            stack.pop()
+            plain = isinstance(kind, (TensorType, TupleType, RefType))
+            self._known[id(kind)] = (kind, plain and all(self._known[id(each)][1] for each in parts))
+        return self._known[id(root)][1]
 
 
 def read_regions(function: Function, in_order: bool = False) -> Regions:
@@ -223,6 +235,7 @@ def write_regions(regions: Regions) -> Function:
     """The function with a begin and an end at every edge between regions, for each use."""
     done: dict[int, Expr] = {}
     region_of, tags = regions.region_of, regions.tags
+    markable = Markable()
     for node in regions.order:
         own = region_of.get(id(node))
         children = node.children()
@@ -231,7 +244,7 @@ def write_regions(regions: Regions) -> Function:
         for number in range(first, len(children)):
             child = children[number]
             theirs = region_of.get(id(child))
-            if (own is None and theirs is None) or own == theirs or not is_markable(child):
+            if (own is None and theirs is None) or own == theirs or not markable.holds(child):
                 continue
             if theirs is not None:
                 renewed[number] = compiler_end(renewed[number], tags[theirs])
