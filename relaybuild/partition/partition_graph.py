@@ -21,7 +21,7 @@ from relaybuild.ir.infer import infer_types
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.trampoline import Step, run
 from relaybuild.ir.types import TupleType
-from relaybuild.ir.visitor import free_vars
+from relaybuild.ir.visitor import free_vars, post_order
 from relaybuild.partition.backend import all_backends
 from relaybuild.partition.regions import Regions, read_regions, region_number, unit_graph
 from relaybuild.passes._blocks import is_sealed
@@ -52,11 +52,12 @@ class PartitionGraph(ModulePass):
         for name, function in mod.functions.items():
             if is_left_alone(function) or is_sealed(function):
                 continue
-            regions = _with_calls(read_regions(function, in_order=bool(effects[name].own)))
+            has_effects = bool(effects[name].own)
+            regions = _with_calls(read_regions(function, in_order=has_effects))
             if not regions.tags:
                 done[name] = regions.function
                 continue
-            cutter = _Cutter(regions, self._names(regions, name, done), self.bind_constants)
+            cutter = _Cutter(regions, self._names(regions, name, done), self.bind_constants, has_effects)
             done[name] = cutter.run()
             done.update(cutter.functions)
         return mod.with_functions(done)
@@ -118,15 +119,17 @@ class _Cut:
     inner: dict[int, Expr] = field(default_factory=dict)
     """Nodes of the region by the id of what they were."""
     params: dict[_Leaf, Var] = field(default_factory=dict)
-    args: list[Expr] = field(default_factory=list)
+    outside: dict[int, Expr] = field(default_factory=dict)
+    """What is handed over for a parameter, by its id."""
     results: dict[_Leaf, int] = field(default_factory=dict)
     """Place of a result by what it is within the region."""
     values: list[Expr] = field(default_factory=list)
     shapes: dict[int, _Shape] = field(default_factory=dict)
-    """Of each node that is needed outside, by its id: the results that make it up."""
+    """Of each node that is needed outside, by its id: what makes it up."""
 
 
-_Shape: TypeAlias = "int | list[_Shape]"
+_Shape: TypeAlias = "int | Expr | list[_Shape]"
+"""A result by its place, a value from outside that only passes through, or the fields of a tuple."""
 
 
 @dataclass
@@ -134,6 +137,7 @@ class _Cutter:
     regions: Regions
     names: Sequence[str]
     bind_constants: bool
+    has_effects: bool
     done: dict[int, Expr] = field(default_factory=dict)
     functions: dict[str, Function] = field(default_factory=dict)
 
@@ -150,6 +154,9 @@ class _Cutter:
                 self._cut(unit.region, unit.nodes, needed)
         result = self.done[id(self.regions.function)]
         assert isinstance(result, Function)
+        # where a tuple's fields are taken, others may turn out to be needed by nobody
+        called = {node.name_hint for node in post_order(result) if isinstance(node, GlobalVar)}
+        self.functions = {name: each for name, each in self.functions.items() if name in called}
         return result
 
     def _outside(self, node: Expr) -> Expr:
@@ -180,14 +187,17 @@ class _Cutter:
         function = self._function(cut)
         callee = GlobalVar(cut.name)
         callee.set_checked_type(function.checked_type)
-        call = Call(callee, cut.args, None, outputs[-1].span)
+        args = [cut.outside[id(param)] for param in cut.params.values()]
+        call = Call(callee, args, None, outputs[-1].span)
         results = [call] if len(cut.values) == 1 else [TupleGetItem(call, n) for n in range(len(cut.values))]
         for node in outputs:
             self.done[id(node)] = run(_rebuilt(cut.shapes[id(node)], results))
 
     def _inside(self, cut: _Cut, node: Expr) -> Expr:
         """A node of the region as it stands in the function."""
-        if isinstance(node, TupleGetItem) and id(node.tuple_value) not in cut.inner:
+        takes_field = isinstance(node, TupleGetItem) and id(node.tuple_value) not in cut.inner
+        # of a tuple that is written out the other fields are not computed any more
+        if isinstance(node, TupleGetItem) and takes_field and not self.has_effects:
             return run(self._param(cut, _field(self.done[id(node.tuple_value)], node)))
         return node.with_children([self._operand(cut, child) for child in node.children()])
 
@@ -215,7 +225,7 @@ class _Cutter:
         if known is None:
             name = f"{cut.params_prefix}_i{len(cut.params)}"
             known = cut.params[id(base), path] = Var(name, kind, value.span)
-            cut.args.append(value)
+            cut.outside[id(known)] = value
         return known
 
     def _result(self, cut: _Cut, value: Expr, *path: int) -> Step[_Shape]:
@@ -230,6 +240,10 @@ class _Cutter:
                 shape.append((yield self._result(cut, value, *path, number)))
             return shape
         base, rest = _path(value, *path)
+        if isinstance(base, Constant):
+            return base
+        if isinstance(base, Var) and id(base) in cut.outside:
+            return cut.outside[id(base)]
         place = cut.results.setdefault((id(base), rest), len(cut.values))
         if place == len(cut.values):
             for each in rest:
@@ -239,6 +253,9 @@ class _Cutter:
 
     def _function(self, cut: _Cut) -> Function:
         body = cut.values[0] if len(cut.values) == 1 else Tuple(cut.values)
+        if not self.has_effects:
+            used = {id(node) for node in post_order(body)}
+            cut.params = {leaf: param for leaf, param in cut.params.items() if id(param) in used}
         params = list(cut.params.values())
         attrs = {"Compiler": cut.tag, "Primitive": 1, "Inline": 1, "global_symbol": cut.name}
         function = Function(params, body, body.checked_type, span=body.span)
@@ -261,6 +278,8 @@ def _field(value: Expr, node: TupleGetItem) -> Expr:
 
 
 def _rebuilt(shape: _Shape, results: Sequence[Expr]) -> Step[Expr]:
+    if isinstance(shape, Expr):
+        return shape
     if isinstance(shape, int):
         return results[shape]
     fields: list[Expr] = []

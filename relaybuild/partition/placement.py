@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from relaybuild.ir.expr import Call, Function, Span
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.op import Op
-from relaybuild.partition.backend import HOST, supports
-from relaybuild.partition.regions import read_regions
+from relaybuild.partition.backend import HOST, all_backends, supports
+from relaybuild.partition.merge_composite import unmerged
+from relaybuild.partition.pattern_table import get_pattern_table
+from relaybuild.partition.regions import Regions, read_regions
 from relaybuild.passes._blocks import is_sealed
 
 
@@ -81,29 +83,48 @@ def find_placements(mod: IRModule, tags: Sequence[str]) -> tuple[Placement, ...]
     """The placement of every call, function by function, operands before users; a pattern's call is one.
 
     `mod` is typed and may be at any stage of partitioning: what is marked, or has been cut out, is where it is; what is
-    not yet would go to the first of `tags` that takes it.
+    not yet would go to the first of `tags` that takes it. Patterns are taken to have been merged as far as they match.
     """
+    regions = {name: read_regions(_opened(function)) for name, function in mod.functions.items()}
+    refusals = _pattern_refusals(mod.with_functions({name: each.function for name, each in regions.items()}), tags)
     found: list[Placement] = []
     for name, function in mod.functions.items():
         compiler = function.attrs.get("Compiler")
         if isinstance(compiler, str):
-            # without its attributes, which hide a body from passes
-            body = read_regions(Function(function.params, function.body))
-            calls = (node for node in body.order if isinstance(node, Call) and body.blocks.of(node) is not None)
-            found += [Placement(name, call, call.span, compiler, "") for call in calls]
+            found += [Placement(name, call, call.span, compiler, "") for call in _calls(regions[name])]
         elif not is_sealed(function):
-            found += _placed(name, function, tags)
+            found += [_placement(name, call, regions[name], tags, refusals) for call in _calls(regions[name])]
     return tuple(found)
 
 
-def _placed(name: str, function: Function, tags: Sequence[str]) -> Iterator[Placement]:
-    regions = read_regions(function)
-    for node in regions.order:
-        if not isinstance(node, Call) or regions.blocks.of(node) is None:
-            continue
-        marked = regions.tag_of(node)
-        if marked is not None and marked != HOST:
-            yield Placement(name, node, node.span, marked, "")
-        else:
-            choice = choose(node, tags)
-            yield Placement(name, node, node.span, choice.tag, choice.reason)
+def _opened(function: Function) -> Function:
+    """A function that was cut out, without the attributes that hide its body."""
+    return Function(function.params, function.body, function.ret_type) if "Compiler" in function.attrs else function
+
+
+def _calls(regions: Regions) -> list[Call]:
+    return [node for node in regions.order if isinstance(node, Call) and regions.blocks.of(node) is not None]
+
+
+def _placement(
+    name: str, call: Call, regions: Regions, tags: Sequence[str], refusals: Mapping[int, Sequence[Refusal]]
+) -> Placement:
+    marked = regions.tag_of(call)
+    if marked is not None and marked != HOST:
+        return Placement(name, call, call.span, marked, "")
+    choice = choose(call, tags)
+    refused = Choice(choice.tag, (*choice.refusals, *refusals.get(id(call), ())))
+    return Placement(name, call, call.span, choice.tag, refused.reason)
+
+
+def _pattern_refusals(mod: IRModule, tags: Sequence[str]) -> dict[int, list[Refusal]]:
+    """By the id of a call: why patterns of the compilers do not hold there, where one comes near."""
+    found: dict[int, list[Refusal]] = {}
+    for tag in tags:
+        backend = all_backends().get(tag)
+        table = (backend.patterns if backend else ()) or get_pattern_table(tag) or ()
+        for each in unmerged(mod, table) if table else ():
+            if each.pattern is not None:
+                reason = f"'{each.pattern}': {each.reason}"
+                found.setdefault(id(each.call), []).append(Refusal(tag, reason, given=True))
+    return found

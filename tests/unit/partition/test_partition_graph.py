@@ -19,7 +19,7 @@ from relaybuild.ir.parser import parse
 from relaybuild.ir.pattern import DFPattern, is_op, wildcard
 from relaybuild.ir.printer import print_module
 from relaybuild.ir.structural import structural_equal
-from relaybuild.ir.types import TensorType, TupleType
+from relaybuild.ir.types import FuncType, TensorType, TupleType
 from relaybuild.ir.visitor import post_order
 from relaybuild.partition.annotate_target import AnnotateTarget
 from relaybuild.partition.backend import Backend, register_backend
@@ -485,3 +485,22 @@ def test_tuples_of_any_depth() -> None:
         inner = TupleGetItem(inner, 0)
     after = partition(IRModule({"main": Function([x], call_op("add", [inner, x]))}))
     assert len(compiled(after)) == 1
+
+
+def test_what_passes_through_is_no_part_of_a_region() -> None:
+    """A tuple of a result, a variable and a constant: the region has neither parameter nor result for the latter."""
+    takes("a", "nn.relu")
+    after = partition(vectors("(nn.relu(%x), (%y, 1f))", "x", "y"))
+    assert only(after).checked_type == FuncType((TensorType((3,)),), TensorType((3,)))
+
+
+def test_effects_of_fields_that_a_region_does_not_take_are_kept() -> None:
+    pair = begin("(%x, (ref_write(%r, %y), %y).1)")
+    body = f"let %r = ref(%x); let %z = {end(f'nn.relu({pair}.0)')}; %z + ref_read(%r)"
+    after = run(vectors(body, "x", "y"), PartitionGraph())
+    assert op_names(only(after)) == ["nn.relu"]
+
+
+def test_a_region_that_nothing_needs_is_none() -> None:
+    takes("a", "nn.relu")
+    assert not compiled(partition(vectors("(nn.relu(%x), %y).1", "x", "y")))

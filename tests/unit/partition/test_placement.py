@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from partitioning import VECTOR, partition, run, takes, vectors
 
 from relaybuild.ir.expr import Call
 from relaybuild.ir.infer import infer_types
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.parser import parse
+from relaybuild.ir.pattern import is_op, wildcard
 from relaybuild.partition.annotate_target import AnnotateTarget
-from relaybuild.partition.backend import register_supports
+from relaybuild.partition.backend import Backend, register_backend, register_supports
 from relaybuild.partition.merge_compiler_regions import MergeCompilerRegions
 from relaybuild.partition.placement import find_placements
 
@@ -67,3 +70,19 @@ def test_a_placement_says_where_the_call_stood() -> None:
     mod = parse(f"def @main(%x: {VECTOR}) {{\n  nn.relu(%x)\n}}", "model.relay")
     (placement,) = find_placements(infer_types(mod), ("a",))
     assert (placement.function, str(placement.span)) == ("main", "model.relay:2:3")
+
+
+def test_a_pattern_that_comes_near_says_why_not() -> None:
+    pattern = is_op("exp")(is_op("abs")(wildcard()))
+    register_backend(vendor(patterns=[("vendor.abs_exp", pattern, lambda root: "'abs_exp' is for matrices alone")]))
+    backend, reason = placed(vectors("exp(abs(%x))", "x"), "vendor")[1][1:]
+    assert backend is None
+    assert reason.startswith("'vendor.abs_exp': ")
+    assert "'abs_exp' is for matrices alone" in reason
+
+
+def vendor(**fields: Any) -> Backend:
+    def generate_nothing(*args: Any) -> Any:
+        raise AssertionError("no code is generated here")
+
+    return Backend("Vendor", "vendor", "USE_VENDOR", generate_nothing, **fields)
