@@ -175,7 +175,7 @@ class _Extent:
 
     def fault(self, taken: set[int]) -> str | None:
         """Why this cannot be cut out."""
-        if not self.order:
+        if not self.order or is_atom(self.match.root):
             return "the pattern computes nothing"
         if isinstance(self.match.root, Function):
             return "the pattern ends with a function, expected a value"

@@ -34,6 +34,12 @@ def is_sealed(node: Expr) -> bool:
     return isinstance(node, Function) and any(node.attrs.get(name) for name in SEALED)
 
 
+def rebuilt(node: Expr, done: Mapping[int, Expr]) -> Expr:
+    """The node over what its children have become, by their ids; a function that has been cut out stays as it is."""
+    children = () if is_sealed(node) else node.children()
+    return node.with_children([done[id(child)] for child in children]) if children else node
+
+
 class Graph:
     """One expression in which is matched: what its nodes are and who uses them, found when it is asked for."""
 

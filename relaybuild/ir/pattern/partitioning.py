@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from relaybuild.ir.expr import Call, Expr, Function, TupleGetItem, Var
 from relaybuild.ir.pattern.groups import Check, Group, find_groups
-from relaybuild.ir.pattern.matcher import Graph, MatchNode
+from relaybuild.ir.pattern.matcher import Graph, MatchNode, rebuilt
 from relaybuild.ir.scopes import is_atom
 
 
@@ -27,8 +27,7 @@ def cut_out(graph: Graph, groups: Sequence[Group], attrs: Mapping[str, object]) 
     for node in graph.order:
         found = functions.get(id(node))
         if found is None:
-            children = node.children()
-            done[id(node)] = node.with_children([done[id(child)] for child in children]) if children else node
+            done[id(node)] = rebuilt(node, done)
         else:
             group, function = found
             done[id(node)] = _call(function, [done[id(given)] for given in group.inputs], node)

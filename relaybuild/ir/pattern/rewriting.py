@@ -9,7 +9,7 @@ from relaybuild.errors import UserError
 from relaybuild.ir.expr import Expr
 from relaybuild.ir.infer import infer_expr
 from relaybuild.ir.pattern.groups import covered, find_matches
-from relaybuild.ir.pattern.matcher import Graph, Match, MatchNode, Subject
+from relaybuild.ir.pattern.matcher import Graph, Match, MatchNode, Subject, rebuilt
 from relaybuild.ir.scopes import is_atom
 from relaybuild.ir.structural import structural_equal
 
@@ -51,8 +51,7 @@ def _rewritten(pattern: MatchNode, callback: Callback, expr: Expr) -> Expr:
 def _replaced(graph: Graph, found: Mapping[int, Match], callback: Callback) -> Expr:
     done: dict[int, Expr] = {}
     for node in graph.order:
-        children = node.children()
-        post = node.with_children([done[id(child)] for child in children]) if children else node
+        post = rebuilt(node, done)
         match = found.get(id(node))
         done[id(node)] = post if match is None else callback(node, post, _after(match, done, post))
     return done[id(graph.root)]

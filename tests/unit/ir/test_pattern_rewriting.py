@@ -148,6 +148,15 @@ class TestRewrite:
         node = Call(function, [Y, Z])
         assert cancel().rewrite(node) is node
 
+    def test_a_constant_within_them_is_left_as_well(self) -> None:
+        half, double = relay.const(0.5), relay.const(2.0)
+        function = Function([X], relay.multiply(X, half)).with_attr("Composite", "mine")
+        node = is_expr(half).rewrite(lambda pre, post, found: double, relay.add(Call(function, [Y]), half))
+        assert isinstance(node, Call)
+        assert node.args[1] is double
+        assert isinstance(node.args[0], Call)
+        assert node.args[0].op is function
+
     def test_a_pattern_rewrites_with_a_function(self) -> None:
         x = wildcard()
         pattern = is_op("tanh")(x)
@@ -337,6 +346,13 @@ class TestPartition:
     def test_a_wildcard_alone_computes_nothing(self) -> None:
         node = relay.tanh(X)
         assert wildcard().partition(node) is node
+
+    def test_what_is_computed_nowhere_is_not_cut_out(self) -> None:
+        half = relay.const(0.5)
+        inner = Function([X], relay.multiply(X, half)).with_attr("Composite", "mine")
+        node = relay.add(Call(inner, [Y]), half)
+        for pattern in (is_constant(), is_var(), wildcard()):
+            assert pattern.partition(node) is node
 
     def test_twice_is_once(self) -> None:
         """DP76: functions cut out are not looked into again."""
