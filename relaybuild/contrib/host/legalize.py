@@ -11,7 +11,7 @@ import numpy as np
 
 from relaybuild.contrib.host.place import slice_starts
 from relaybuild.errors import UnsupportedError
-from relaybuild.ir.expr import Call, Expr, Function, Tuple, const
+from relaybuild.ir.expr import Call, Expr, Function, Tuple, TupleGetItem, const
 from relaybuild.ir.op import call_op
 from relaybuild.ir.ops.reduce import reduced_axes
 from relaybuild.ir.visitor import rewrite
@@ -37,7 +37,9 @@ def legalize(function: Function, known: Legalized | None = None) -> Function:
 
 
 def _decomposed(node: Expr) -> Expr:
-    """What the operator itself says it is in terms of others."""
+    """What the operator itself says it is in terms of others; of a tuple that comes out of that, a field is taken."""
+    if isinstance(node, TupleGetItem) and isinstance(node.tuple_value, Tuple):
+        return node.tuple_value.fields[node.index]
     if not isinstance(node, Call) or isinstance(node.op, Expr):
         return node
     if node.op.static_form is not None:
