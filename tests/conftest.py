@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relaybuild.partition import backend
+from relaybuild.partition import backend, pattern_table
 from relaybuild.passes import _base, _config
 
 
@@ -16,3 +16,4 @@ def _own_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_config, "_keys", dict(_config._keys))
     monkeypatch.setattr(backend, "_registered", dict(backend._registered))
     monkeypatch.setattr(backend, "_predicates", dict(backend._predicates))
+    monkeypatch.setattr(pattern_table, "_tables", dict(pattern_table._tables))

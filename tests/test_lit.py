@@ -3,9 +3,10 @@
 A file holds cases between lines `// -----`. A case names its passes, `// RUN: pass-name{option=value} other-pass`, then
 the program, then `// CHECK:` and the text that must come out, without version line and metadata. Its weights are
 declared by `// WEIGHT: float32 4,3,3,3` lines in order of slots, and filled with numbers. A line `// TYPES` asks for
-the types in what comes out, `// SUPPORTS: tag add nn.relu` makes the compiler of a tag take calls of these operators.
-Every case is also run before and after, and must mean the same, unless a line `// MEANS ANOTHER` says that its passes
-change what is computed.
+the types in what comes out. `// SUPPORTS: tag add nn.relu` makes the compiler of a tag take calls of these operators,
+`// PATTERN: tag name = is_op("nn.relu")(wildcard())` adds a pattern to the table of a tag, in order. Every case is also
+run before and after, and must mean the same, unless a line `// MEANS ANOTHER` says that its passes change what is
+computed.
 
 `RELAYBUILD_UPDATE_GOLDEN=1 pytest tests/test_lit.py` writes what comes out into the files.
 """
@@ -17,12 +18,14 @@ import json
 import os
 import re
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from relaybuild.ir import pattern as dataflow_pattern
 from relaybuild.ir.interpreter import interpret
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.parser import parse
@@ -30,6 +33,7 @@ from relaybuild.ir.printer import functions_text
 from relaybuild.ir.types import TensorType
 from relaybuild.ir.verifier import verify_module
 from relaybuild.partition.backend import register_supports
+from relaybuild.partition.pattern_table import register_pattern_table
 from relaybuild.passes.infra import PassContext, builtin_passes, get_pass
 
 ROOT = Path(__file__).parent / "lit"
@@ -45,8 +49,8 @@ class Case:
 
     @property
     def directives(self) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {"RUN": [], "WEIGHT": [], "SUPPORTS": []}
-        for key, value in re.findall(r"^// (RUN|WEIGHT|SUPPORTS): (.*)$", self.text, re.M):
+        found: dict[str, list[str]] = {"RUN": [], "WEIGHT": [], "SUPPORTS": [], "PATTERN": []}
+        for key, value in re.findall(r"^// (RUN|WEIGHT|SUPPORTS|PATTERN): (.*)$", self.text, re.M):
             found[key].append(value)
         return found
 
@@ -78,6 +82,7 @@ def test_case(case: Case) -> None:
         tag, *op_names = line.split()
         for op_name in op_names:
             register_supports(tag, op_name)(lambda call: True)
+    _register_patterns(case.directives["PATTERN"])
     with PassContext(opt_level=3):
         after = before
         for match in PASS.finditer(" ".join(case.directives["RUN"])):
@@ -111,6 +116,16 @@ def _read(case: Case) -> IRModule:
 def _array(random: np.random.Generator, dtype: str, shape: str = "") -> np.ndarray[Any, np.dtype[Any]]:
     extents = tuple(int(extent) for extent in shape.split(",") if extent)
     return (random.random(extents) + 0.5).astype(dtype)
+
+
+def _register_patterns(lines: list[str]) -> None:
+    tables: dict[str, list[tuple[str, Any]]] = {}
+    for line in lines:
+        names, expression = line.split(" = ", 1)
+        tag, name = names.split()
+        tables.setdefault(tag, []).append((name, eval(expression, dict(vars(dataflow_pattern)))))
+    for tag, table in tables.items():
+        register_pattern_table(tag, partial(list, table))
 
 
 def _options(text: str | None) -> dict[str, object]:

@@ -30,15 +30,9 @@ from relaybuild.ir.structural import structural_equal
 from relaybuild.ir.types import TensorType
 from relaybuild.ir.verifier import verify_module
 from relaybuild.ir.visitor import post_order
-from relaybuild.partition import pattern_table
 from relaybuild.partition.merge_composite import MergeComposite, unmerged
 from relaybuild.partition.pattern_table import get_pattern_table, register_pattern_table
 from relaybuild.passes.infra import PassContext, get_pass
-
-
-@pytest.fixture(autouse=True)
-def _own_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pattern_table, "_tables", dict(pattern_table._tables))
 
 
 def merged(mod: IRModule | Expr, *table: Any) -> IRModule:
