@@ -195,9 +195,8 @@ class _Cutter:
 
     def _inside(self, cut: _Cut, node: Expr) -> Expr:
         """A node of the region as it stands in the function."""
-        takes_field = isinstance(node, TupleGetItem) and id(node.tuple_value) not in cut.inner
-        # of a tuple that is written out the other fields are not computed any more
-        if isinstance(node, TupleGetItem) and takes_field and not self.has_effects:
+        # the other fields of a tuple that is written out may not be computed any more
+        if isinstance(node, TupleGetItem) and id(node.tuple_value) not in cut.inner and not self.has_effects:
             return run(self._param(cut, _field(self.done[id(node.tuple_value)], node)))
         return node.with_children([self._operand(cut, child) for child in node.children()])
 
