@@ -8,7 +8,7 @@ check refuses it, and where the order of effects would change.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, ClassVar, TypeAlias
@@ -17,8 +17,19 @@ from relaybuild.errors import UserError
 from relaybuild.ir.adt import Match as MatchExpr
 from relaybuild.ir.expr import Call, Function, If
 from relaybuild.ir.module import IRModule
-from relaybuild.ir.op import Op
-from relaybuild.ir.pattern import Graph, Group, Match, Refusal, cut_out, find_groups, find_match, group_of, may_match
+from relaybuild.ir.op import Op, all_ops
+from relaybuild.ir.pattern import (
+    CallPattern,
+    Graph,
+    Group,
+    Match,
+    Refusal,
+    cut_out,
+    find_groups,
+    find_match,
+    group_of,
+    may_match,
+)
 from relaybuild.ir.pattern.matcher import is_sealed, nodes_of
 from relaybuild.partition import pattern_table as tables
 from relaybuild.partition.pattern_table import Entry, PatternTable
@@ -81,9 +92,8 @@ def unmerged(mod: IRModule, table: Iterable[Any]) -> Iterator[Unmerged]:
         graph = Graph(function)
         for node in () if _is_closed(function) else reversed(graph.open_nodes):
             if isinstance(node, Call) and isinstance(node.op, Op):
-                attempts = [
-                    _attempt(entry, node, graph, effects[name]) for entry in entries if may_match(entry.pattern, node)
-                ]
+                near = [entry for entry in entries if node.op in mentioned[entry] and may_match(entry.pattern, node)]
+                attempts = [_attempt(entry, node, graph, effects[name]) for entry in near]
                 pattern, reason = _best(attempts) or _elsewhere(node.op, mentioned)
                 yield Unmerged(node, name, pattern, reason)
 
@@ -110,15 +120,18 @@ def _best(attempts: Sequence[_Attempt]) -> tuple[str, str] | None:
     return name, reason
 
 
-def _elsewhere(op: Op, mentioned: Mapping[Entry, frozenset[Op]]) -> tuple[str | None, str]:
+def _elsewhere(op: Op, mentioned: Mapping[Entry, Container[Op]]) -> tuple[str | None, str]:
     for entry, operators in mentioned.items():
         if op in operators:
             return entry.name, f"the pattern has '{op.name}' within it, and nothing that uses this call ends it"
     return None, f"no pattern has '{op.name}'"
 
 
-def _operators(entry: Entry) -> frozenset[Op]:
-    nodes = nodes_of(entry.pattern)
+def _operators(entry: Entry) -> Container[Op]:
+    """The operators that a pattern has within it; all, where it has a call of whatever operator."""
+    nodes = list(nodes_of(entry.pattern))
+    if any(isinstance(node, CallPattern) and node.last_operators is None for node in nodes):
+        return all_ops().values()
     return frozenset().union(*(node.last_operators or () for node in nodes))
 
 

@@ -243,7 +243,8 @@ class CallPattern(DFPattern):
     def found(self, subject: Subject) -> str:
         if not isinstance(subject, Call) or self.args is None or not self._names(subject.op):
             return describe(subject)
-        return f"{describe(subject)} with {len(subject.args)} arguments instead of {len(self.args)}"
+        wanted = f" instead of {len(self.args)}" if isinstance(self.op, OpPattern) else ""
+        return f"{describe(subject)} with {len(subject.args)} arguments{wanted}"
 
 
 @dataclass(frozen=True, eq=False)

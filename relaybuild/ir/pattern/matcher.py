@@ -171,7 +171,7 @@ def nodes_of(pattern: MatchNode) -> Iterator[MatchNode]:
 class Mismatch:
     """Why a pattern does not match: the first mismatch among those deepest in the pattern.
 
-    `depth` counts the nodes of the pattern above it; `span` is where the program differs.
+    `depth` counts the nodes of the program that matched above it; `span` is where the program differs.
     """
 
     expected: str
@@ -277,8 +277,8 @@ class _Run:
                 if id(node) not in self.pattern._repeats:
                     rest = (None, len(choices), owner, depth, rest)
                 for way in reversed(ways[1:]):
-                    choices.append((_with(way, owner, depth, rest), len(self.trail)))
-            goals = _with(ways[0], owner, depth, rest)
+                    choices.append((_with(way, subject, owner, depth, rest), len(self.trail)))
+            goals = _with(ways[0], subject, owner, depth, rest)
         return True
 
     def _undo(self, mark: int) -> None:
@@ -296,9 +296,9 @@ class _Run:
         return Mismatch(expected, found, depth, at.span)
 
 
-def _with(way: Way, owner: Expr, depth: int, rest: _Goals) -> _Goals:
+def _with(way: Way, above: Subject, owner: Expr, depth: int, rest: _Goals) -> _Goals:
     for node, subject in reversed(way):
-        rest = (node, subject, owner, depth + 1, rest)
+        rest = (node, subject, owner, depth + (subject is not above), rest)
     return rest
 
 

@@ -390,6 +390,21 @@ class TestReasons:
         assert by_op["add"][0] == "add_relu"
         assert by_op["sigmoid"] == (None, "no pattern has 'sigmoid'")
 
+    def test_the_nearest_pattern_gives_the_reason(self) -> None:
+        a, w = inputs("a", "w", shape=(3, 3))
+        conv = is_op("nn.conv2d")(wildcard(), wildcard()).optional(is_op("nn.relu"))
+        table = (
+            ("conv", conv.optional(lambda p: is_tuple_get_item(p, 0)).optional(is_op("nn.dense"))),
+            ("dense", is_op("nn.dense")(wildcard(), is_constant()) | is_op("nn.matmul")(wildcard(), wildcard())),
+        )
+        (left,) = unmerged(IRModule.from_expr(relay.nn.dense(a, w)), table)
+        assert (left.pattern, left.reason) == ("dense", "expected a constant, found variable '%w'")
+        (other,) = unmerged(IRModule.from_expr(relay.tanh(a)), table)
+        assert (other.pattern, other.reason) == (None, "no pattern has 'tanh'")
+        any_call = (("any", wildcard()(wildcard(), wildcard())),)
+        (two,) = unmerged(IRModule.from_expr(relay.tanh(a)), any_call)
+        assert two.reason == "expected a call with 2 arguments, found a call of 'tanh' with 1 arguments"
+
     def test_the_check_says_why(self) -> None:
         a, b = inputs("a", "b")
         mod = IRModule.from_expr(relay.nn.relu(relay.add(a, b)))
