@@ -50,7 +50,7 @@ def test_each_setup_is_one_line() -> None:
     setups = [block for block in blocks("sh") if block.startswith(SETUP)]
     assert [block.count("\n") for block in setups] == [1, 1]
     assert setups[0].endswith("examples/digits/run.py\n")
-    assert setups[1].endswith("-m pytest\n")
+    assert setups[1].endswith("-m pytest -n auto\n")
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler called cc")
