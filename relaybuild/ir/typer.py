@@ -429,9 +429,7 @@ class Typer:
             return
         known = [TypeVar(name) for name, count in self._parameters.items() if count]
         for name in dict.fromkeys(unbound_type_vars(annotation, known)):
-            self._error(
-                node, f"the type {annotation} speaks of '{name}', a parameter of no function around it"
-            )
+            self._error(node, f"the type {annotation} speaks of '{name}', a parameter of no function around it")
 
     def _function(self, node: Function) -> Type:
         for parameter in node.type_params:
