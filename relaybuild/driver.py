@@ -21,11 +21,11 @@ from relaybuild.build.toolchain import KERNEL_CFLAGS, Toolchain, probe
 from relaybuild.errors import UserError
 from relaybuild.ir.expr import Function
 from relaybuild.ir.infer import infer_types
-from relaybuild.ir.input_shapes import with_shapes
+from relaybuild.ir.input_shapes import leaves, with_shapes
 from relaybuild.ir.interpreter import interpret
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.parser import parse
-from relaybuild.ir.types import TensorType, TupleType, Type
+from relaybuild.ir.types import TensorType, TupleType
 from relaybuild.lower.sources import include_dir as kernel_include_dir
 from relaybuild.partition.backend import CodegenOptions, GeneratedCode, all_backends, flat_types
 from relaybuild.passes.infra import PRECISE, PassContext
@@ -75,8 +75,8 @@ class Artifact:
 
 
 @dataclass(frozen=True)
-class _Source:
-    """A model read: its module, and the names of inputs and outputs."""
+class Source:
+    """A model read: its module, and the names of inputs and outputs, one per tensor of `main`'s tuples."""
 
     module: IRModule
     inputs: tuple[str, ...]
@@ -137,7 +137,7 @@ def compile(
     machine = chosen(target)
     toolchain = probe(cc)
     with clock.stage("import"):
-        source = _read(model, shapes)
+        source = read_model(model, shapes)
     with clock.stage("pass"):
         module = default_pipeline()(source.module, context)
     with clock.stage("partition"):
@@ -170,16 +170,22 @@ def _check_options(
         raise UserError("'config' and 'cache_dir' are not supported yet: there is no other backend, and no cache")
 
 
-def _read(model: str | Path | ModelProto | IRModule, shapes: Mapping[str, Sequence[int]] | None) -> _Source:
+def read_model(model: str | Path | ModelProto | IRModule, shapes: Mapping[str, Sequence[int]] | None) -> Source:
+    """What `compile` starts from; raises UserError for what is no model or leaves a shape open."""
     if isinstance(model, IRModule):
         return _from_module(model, shapes)
-    if isinstance(model, (str, Path)) and Path(model).suffix == ".relay":
+    if isinstance(model, (str, Path)) and is_relay_file(Path(model)):
         return _from_module(_parse_file(Path(model)), shapes)
     from relaybuild.frontend.onnx import import_model
 
     imported = import_model(model, shapes)
     provenance = {"format": "onnx", "opset": imported.opset, "producer": imported.producer}
-    return _Source(imported.module, imported.input_names, imported.output_names, provenance)
+    return Source(imported.module, imported.input_names, imported.output_names, provenance)
+
+
+def is_relay_file(path: Path) -> bool:
+    """Whether a file is a program in the text format, by its name."""
+    return path.suffix == ".relay"
 
 
 def _parse_file(path: Path) -> IRModule:
@@ -190,24 +196,17 @@ def _parse_file(path: Path) -> IRModule:
     return parse(text, str(path))
 
 
-def _from_module(module: IRModule, shapes: Mapping[str, Sequence[int]] | None) -> _Source:
+def _from_module(module: IRModule, shapes: Mapping[str, Sequence[int]] | None) -> Source:
     if "main" not in module:
         raise UserError("the module has no function '@main' to compile")
     module = infer_types(with_shapes(module, shapes) if shapes else module)
     main = module["main"]
-    params = [name for param in main.params for name in _leaf_names(param.name_hint, param.checked_type)]
-    results = _leaf_names("output", main.body.checked_type)
+    params = [name for param in main.params for name, _ in leaves(param.name_hint, param.checked_type)]
+    results = [name for name, _ in leaves("output", main.body.checked_type)]
     if isinstance(main.body.checked_type, TupleType):
         results = [f"output{number}" if len(results) > 1 else "output" for number in range(len(results))]
     inputs, outputs = _names(main, "input_names", params), _names(main, "output_names", results)
-    return _Source(module, inputs, outputs, {"format": "relay"})
-
-
-def _leaf_names(name: str, kind: Type) -> list[str]:
-    """Names of the tensors of a value: its own, or, of a tuple's fields, with their numbers behind it."""
-    if not isinstance(kind, TupleType):
-        return [name]
-    return [leaf for number, item in enumerate(kind.fields) for leaf in _leaf_names(f"{name}.{number}", item)]
+    return Source(module, inputs, outputs, {"format": "relay"})
 
 
 def _names(function: Function, attr: str, default: list[str]) -> tuple[str, ...]:
@@ -241,7 +240,7 @@ def _default_name(model: object) -> str:
 
 
 def _codegen_options(
-    name: str, target: Target, source: _Source, threads: int, context: PassContext, module: IRModule
+    name: str, target: Target, source: Source, threads: int, context: PassContext, module: IRModule
 ) -> CodegenOptions:
     opt_level, precise = context.opt_level, bool(context.get_config(PRECISE.name))
     flags = (*KERNEL_CFLAGS, *target.cflags)
@@ -329,7 +328,7 @@ def _build(
     return report
 
 
-def _summary(path: Path, clock: _Clock, source: _Source, code: GeneratedCode, report: BuildReport) -> dict[str, Any]:
+def _summary(path: Path, clock: _Clock, source: Source, code: GeneratedCode, report: BuildReport) -> dict[str, Any]:
     executed = dict.fromkeys(LAYERS, 0) | {
         "import": 1,
         "pass": 1,

@@ -50,7 +50,7 @@ class LibraryRunner:
     def __init__(self, module: Module, inputs: Mapping[str, Array], version: str) -> None:
         self.version = version
         self._module = module
-        self._inputs = [np.ascontiguousarray(inputs[name]) for name in module.input_names]
+        self._inputs = [np.asarray(inputs[name], order="C") for name in module.input_names]
         self._outputs: list[Any] = list(module.run_list(self._inputs))
 
     def run(self) -> None:

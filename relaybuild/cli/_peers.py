@@ -1,4 +1,4 @@
-"""Runs ONNX models by other means: onnxruntime, openvino, the reference semantics; knows no compiled library.
+"""Runs models by other means: onnxruntime, openvino, the reference semantics; knows no compiled library.
 
 The only place of the package that imports onnxruntime and openvino, and only when asked for.
 """
@@ -65,14 +65,27 @@ def expected_outputs(
 
 
 def _reference(model: Path, inputs: Mapping[str, Array], shapes: Mapping[str, Sequence[int]]) -> dict[str, Array]:
-    from relaybuild.frontend.onnx import import_model
+    from relaybuild import driver
     from relaybuild.ir.interpreter import interpret
 
-    imported = import_model(model, shapes)
-    _check_names(imported.input_names, inputs, model)
-    result = interpret(imported.module, *(inputs[name] for name in imported.input_names))
-    values = result if isinstance(result, tuple) else (result,)
-    return dict(zip(imported.output_names, (np.asarray(value) for value in values)))
+    source = driver.read_model(model, shapes)
+    _check_names(source.inputs, inputs, model)
+    given = iter([inputs[name] for name in source.inputs])
+    args = [_packed(param.checked_type, given) for param in source.module["main"].params]
+    return dict(zip(source.outputs, _tensors(interpret(source.module, *args))))
+
+
+def _packed(kind: Any, given: Iterator[Array]) -> Any:
+    """The next of the tensors given, or, for a tuple's type, a tuple of the next ones."""
+    fields = getattr(kind, "fields", None)
+    return next(given) if fields is None else tuple(_packed(each, given) for each in fields)
+
+
+def _tensors(value: Any) -> list[Array]:
+    """The tensors of a result, fields of tuples one by one."""
+    if isinstance(value, (tuple, list)):
+        return [tensor for field in value for tensor in _tensors(field)]
+    return [np.asarray(value)]
 
 
 class _OnnxRuntime:
@@ -129,7 +142,7 @@ class _OpenVino:
             network.reshape({name: list(array.shape) for name, array in inputs.items()})
             self._request = ov.Core().compile_model(network, "CPU", settings).create_infer_request()
             for name, array in inputs.items():
-                self._request.set_tensor(name, ov.Tensor(np.ascontiguousarray(array), shared_memory=True))
+                self._request.set_tensor(name, ov.Tensor(np.asarray(array, order="C"), shared_memory=True))
             self._names = [port.get_any_name() for port in network.outputs]
             self._request.infer()
 

@@ -19,9 +19,9 @@ from relaybuild.errors import UserError
 @click.option(
     "--against",
     type=click.Choice(["onnxruntime", "reference"]),
-    default="onnxruntime",
-    show_default=True,
-    help="What runs the model; reference: the semantics of relaybuild's operators, in numpy.",
+    default=None,
+    help="What runs the model: onnxruntime (default for ONNX files), or reference, the semantics of relaybuild's "
+    "operators in numpy (the one for Relay programs).",
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, metavar="N", help="Of random inputs.")
 @_options.input_option
@@ -31,7 +31,7 @@ from relaybuild.errors import UserError
 def command(
     model: Path,
     library: Path,
-    against: str,
+    against: str | None,
     seed: int,
     inputs: dict[str, Path],
     rtol: float,
@@ -43,6 +43,7 @@ def command(
     An output agrees when max|Δ| is at most RTOL · max|y| + ATOL, with y what MODEL gives; integers have to be equal.
     The relative error is max|Δ| / max|y|. The exit code is 1 when an output does not agree.
     """
+    against = _runner_of(model, against)
     module = _library.load_module(library, threads)
     values = _library.gather_inputs(module, inputs, seed)
     shapes = {spec.name: spec.shape for spec in module.signature.inputs}
@@ -61,6 +62,17 @@ def command(
     if failures:
         click.echo(f"error: {failures} of {len(results)} outputs differ from {against}", err=True)
         raise click.exceptions.Exit(1)
+
+
+def _runner_of(model: Path, against: str | None) -> str:
+    """What runs a model: as asked, else by its kind."""
+    from relaybuild.driver import is_relay_file
+
+    if not is_relay_file(model):
+        return against or "onnxruntime"
+    if against == "onnxruntime":
+        raise UserError("is a Relay program, which onnxruntime does not run: use --against reference", where=str(model))
+    return "reference"
 
 
 def _report(results: Sequence[Comparison]) -> list[str]:

@@ -262,7 +262,7 @@ def pass_name(text: str) -> str:
 
 def get_pass(name: str, **options: object) -> Pass:
     """A pass by its name, as in `FoldConstant` or `fold-constant`, with options; an unknown name is an error."""
-    factory = _user_passes.get(name) or all_passes()[pass_name(name)]
+    factory = _user_passes.get(name) or _in_own_file(name) or all_passes()[pass_name(name)]
     try:
         # raises TypeError for options that do not fit, before anything of the pass itself can
         inspect.signature(factory).bind(**options)
@@ -272,19 +272,34 @@ def get_pass(name: str, **options: object) -> Pass:
     return factory(**options)
 
 
+def _in_own_file(name: str) -> PassFactory | None:
+    """The pass whose file has its name, found without importing the others; None where there is none."""
+    module = _pass_modules().get(name.replace("-", "").lower())
+    return _passes_in(module).get(name) if module is not None else None
+
+
+@cache
+def _pass_modules() -> Mapping[str, str]:
+    """The modules of the folders of passes, by their last names in one word."""
+    return {
+        entry.name.replace("_", ""): f"{folder}.{entry.name}"
+        for folder in _FOLDERS
+        for entry in sorted(pkgutil.iter_modules(importlib.import_module(folder).__path__), key=lambda each: each.name)
+        if not entry.name.startswith("_")
+    }
+
+
+def _passes_in(module: str) -> dict[str, PassFactory]:
+    values = vars(importlib.import_module(module)).values()
+    return {pass_info(value).name: cast(PassFactory, value) for value in values if _is_pass_of(module, value)}
+
+
 @cache
 def builtin_passes() -> Mapping[str, PassFactory]:
     """Every pass of the folders of passes by name."""
     found: dict[str, PassFactory] = {"PrintIR": PrintIR}
-    for folder in _FOLDERS:
-        package = importlib.import_module(folder)
-        for entry in sorted(pkgutil.iter_modules(package.__path__), key=lambda entry: entry.name):
-            if entry.name.startswith("_"):
-                continue
-            module = importlib.import_module(f"{folder}.{entry.name}")
-            for value in vars(module).values():
-                if _is_pass_of(module.__name__, value):
-                    found[pass_info(value).name] = cast(PassFactory, value)
+    for module in _pass_modules().values():
+        found.update(_passes_in(module))
     return found
 
 

@@ -90,3 +90,38 @@ def test_a_peer_that_cannot_run_the_model(invoke: Invoke, digits_library: Path, 
     result = invoke("verify", tmp_path / "m.onnx", digits_library)
     assert result.exit_code == 1
     assert result.stderr.startswith(f"error: {tmp_path}/m.onnx: onnxruntime cannot run it: ")
+
+
+RELAY = """
+def @main(%p: (Tensor[(3,), float32], int32), %x: float32) {
+  %0 = if (%p.1 < 1) { %p.0 } else { %p.0 * %x };
+  (%0, (sum(%0), %p.1))
+}
+"""
+
+
+@pytest.fixture
+def relay_files(invoke: Invoke, tmp_path: Path) -> tuple[Path, Path]:
+    """A program with scalars and tuples, and its library, in a folder whose name has a space."""
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    program, library = folder / "program.relay", folder / "program.so"
+    program.write_text(RELAY, encoding="utf-8")
+    assert invoke("compile", program, "-o", library, "--target", "c").exit_code == 0
+    return program, library
+
+
+def test_a_relay_program_is_run_by_the_reference_semantics(invoke: Invoke, relay_files: tuple[Path, Path]) -> None:
+    result = invoke("verify", *relay_files)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert [line.split()[0] for line in result.stdout.splitlines()[1:]] == ["output0", "output1", "output2"]
+
+
+def test_a_relay_program_is_none_for_onnxruntime(invoke: Invoke, relay_files: tuple[Path, Path]) -> None:
+    result = invoke("verify", *relay_files, "--against", "onnxruntime")
+    assert result.exit_code == 1
+    assert "is a Relay program, which onnxruntime does not run: use --against reference" in result.stderr
+
+
+def test_a_library_with_scalar_inputs_is_measured(invoke: Invoke, relay_files: tuple[Path, Path]) -> None:
+    assert invoke("bench", relay_files[1], "--seconds", "0.01").exit_code == 0

@@ -39,7 +39,7 @@ def test_other_functions_stay_open() -> None:
     [
         (
             {"z": (1,)},
-            "a shape is given for 'z', which is no tensor parameter of '@main'; its parameters: 'x', 'p', 'y'",
+            "a shape is given for 'z', which is no tensor parameter of '@main'; its parameters: 'x', 'p.0', 'p.1', 'y'",
         ),
         ({"p": (1,)}, "'p', which is no tensor parameter"),
         ({"x": (2,)}, r"the shape \(2,\) for 'x' has 1 extents, expected 2"),
@@ -55,3 +55,8 @@ def test_one_name_has_one_extent() -> None:
     module = parse(HEAD + "def @main(%x: Tensor[(n,), float32], %y: Tensor[(n,), float32]) { add(%x, %y) }")
     with pytest.raises(UserError, match=r"the shape \(3,\) for 'y' has 3 as dimension 0, expected 2"):
         with_shapes(module, {"x": (2,), "y": (3,)})
+
+
+def test_a_field_of_a_tuple_has_a_name() -> None:
+    module = infer_types(with_shapes(OPEN, {"p.0": (2,), "p.1": (), "y": (5,)}))
+    assert str(module["main"].params[0].checked_type) == "Tensor[(2, 3), float32]"

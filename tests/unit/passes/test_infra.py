@@ -576,3 +576,14 @@ def test_a_context_knows_the_keys_of_passes_that_were_not_used_yet() -> None:
     )
     found = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     assert found.stdout == "{'relay.FuseOps.max_depth': 3}\n"
+
+
+def test_a_pass_is_found_without_importing_all_others() -> None:
+    script = (
+        "import sys\n"
+        "from relaybuild.passes.infra import get_pass\n"
+        "get_pass('InferType')\n"
+        "print('relaybuild.passes.alter_op_layout' in sys.modules, 'relaybuild.ir.pattern' in sys.modules)\n"
+    )
+    found = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert found.stdout == "False False\n"
