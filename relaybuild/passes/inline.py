@@ -51,14 +51,19 @@ class Inline(ModulePass):
 
 
 def _with_inlined(mod: IRModule, names: Set[str], moved: Set[str], graph: CallGraph) -> IRModule:
-    """The module with calls of `names` inlined; those of `moved`, which stand nowhere else then, need no copies."""
+    """The module with calls of `names` inlined; those of `moved`, which stand nowhere else then, need no copies.
+
+    A moved function is no longer in the module unless one that is left alone names it.
+    """
     done = dict(mod.functions)
     introduced = Introduced()
     for name in graph.order:
         if not is_left_alone(mod[name]) and not names.isdisjoint(graph.callees[name]):
             callees = {callee: done[callee] for callee in graph.callees[name] if callee in names}
             done[name] = _inlined(mod[name], callees, moved, introduced)
-    return _cleaned(mod.with_functions(done), introduced)
+    untouched = {callee for name in mod if is_left_alone(mod[name]) for callee in graph.callees[name]}
+    kept = {name: function for name, function in done.items() if name not in moved or name in untouched}
+    return _cleaned(mod.with_functions(kept), introduced)
 
 
 def _inlined(function: Function, callees: Mapping[str, Function], moved: Set[str], introduced: Introduced) -> Function:
