@@ -11,31 +11,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from relaybuild.ir.adt import Constructor, Match
+from relaybuild.ir.ancestry import Place, common_ancestor
 from relaybuild.ir.expr import Constant, Expr, Function, GlobalVar, If, Let, Var
 from relaybuild.ir.visitor import post_order
 
 
-class Scope:
+class Scope(Place):
     """One scope: its tail expression `root`; `continues` where it is the rest of its parent's block, after a let.
 
-    `function` is the innermost scope around it that is a function's body, or the outermost. `jump` is an ancestor
-    that makes the search for a common ancestor logarithmic in the depth.
+    `function` is the innermost scope around it that is a function's body, or the outermost.
     """
 
-    __slots__ = ("continues", "depth", "function", "jump", "parent", "root")
+    __slots__ = ("continues", "function", "root")
+    parent: Scope | None
 
     def __init__(
         self, root: Expr, parent: Scope | None = None, continues: bool = False, is_function: bool = False
     ) -> None:
+        super().__init__(parent)
         self.root = root
         self.function: Scope = self if parent is None or is_function else parent.function
-        self.parent = parent
         self.continues = continues
-        self.depth: int = parent.depth + 1 if parent else 0
-        self.jump: Scope = self
-        if parent:
-            far = parent.jump
-            self.jump = far.jump if parent.depth - far.depth == far.depth - far.jump.depth else parent
 
 
 @dataclass(frozen=True)
@@ -60,13 +56,10 @@ def is_atom(node: Expr) -> bool:
 
 def common_scope(a: Scope, b: Scope) -> Scope:
     """The innermost scope that encloses both."""
-    a, b = (a, b) if a.depth >= b.depth else (b, a)
-    while a.depth > b.depth:
-        a = a.jump if a.jump.depth >= b.depth else _parent(a)
-    while a is not b:
-        # equal depths have jumps of equal depth, so both sides stay level
-        a, b = (a.jump, b.jump) if a.jump is not b.jump else (_parent(a), _parent(b))
-    return a
+    found = common_ancestor(a, b)
+    if found is None:
+        raise AssertionError("scopes of two different trees")
+    return found
 
 
 def scope_tree(root: Expr) -> ScopeTree:
@@ -113,9 +106,3 @@ def _use(tree: ScopeTree, node: Expr, scope: Scope) -> None:
     tree.uses[id(node)] = tree.uses.get(id(node), 0) + 1
     known = tree.placed.get(id(node))
     tree.placed[id(node)] = scope if known is None else common_scope(known, scope)
-
-
-def _parent(scope: Scope) -> Scope:
-    if scope.parent is None:
-        raise AssertionError("scopes of two different trees")
-    return scope.parent

@@ -1,4 +1,4 @@
-"""What a pass is, in what order passes run, and how one is found by its name; knows no pass by name."""
+"""What a pass is, in what order passes run, and how one is found by its name; knows no pass by name but PrintIR."""
 
 from __future__ import annotations
 
