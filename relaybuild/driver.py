@@ -261,7 +261,7 @@ def _codegen_options(
 
 def _evaluate_weights(code: GeneratedCode) -> WeightBlob | None:
     """The bytes of `@weights`, each result at its offset."""
-    if not code.weight_bytes:
+    if code.weights is None or not code.weight_bytes:
         return None
     blob = np.zeros(code.weight_bytes, np.uint8)
     for value, offset in zip(interpret(code.weights), code.weight_offsets):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from relaybuild.errors import UserError
@@ -33,7 +34,8 @@ class CodegenOptions:
     `inputs` and `outputs` are the names of the tensors that the function's parameters and results are, the fields of a
     tuple one by one (`flat_types`); `module` holds the functions that it may call; `symbol` is a C identifier;
     `threads` is the library's default number of threads, 0 for the machine's. `precise` rules out algorithms that
-    round differently from a plain sum of products.
+    round differently from a plain sum of products. Inputs whose numbers are in `constants` are the same at every call
+    of the function in its library: weights.
     """
 
     name: str
@@ -47,6 +49,7 @@ class CodegenOptions:
     precise: bool = False
     config: Mapping[str, object] = field(default_factory=dict)
     module: IRModule = field(default_factory=IRModule)
+    constants: frozenset[int] = frozenset()
 
 
 def flat_types(kind: Type) -> tuple[TensorType, ...]:
@@ -64,25 +67,49 @@ def flat_types(kind: Type) -> tuple[TensorType, ...]:
 
 @dataclass(frozen=True)
 class SourceUnit:
-    """One translation unit in C; `hot` ones are compiled for the target with full optimisation."""
+    """One translation unit, of `language` `c` or `c++`; `hot` ones are compiled for the target with full optimisation."""
 
     name: str
     text: str
     hot: bool
+    language: str = "c"
+
+
+@dataclass(frozen=True)
+class Blob:
+    """What a function became that is no code: bytes that the runtime of a type key reads."""
+
+    type_key: str
+    data: bytes
 
 
 @dataclass(frozen=True)
 class GeneratedCode:
-    """What a code generator returns: sources, the `@weights` function with the bytes and place of each of its results,
-    the types of the function's own results, and facts for the summary."""
+    """What a code generator makes of a function.
 
-    units: tuple[SourceUnit, ...]
-    weights: Function
-    weight_offsets: tuple[int, ...]
-    weight_bytes: int
-    arena_bytes: int
-    kernels: tuple[Mapping[str, object], ...]
-    results: tuple[TensorType, ...]
+    Of a region's function, whose symbol is S: either `units` that define the packed function `__tvm_ffi_S` as
+    `relaybuild/packed.h` describes it, or a `blob` that has a function S. Where the units are `stateful`, they also
+    define
+
+        RB_HIDDEN int32_t S_create(const RbRegion *region, void **self);
+        RB_HIDDEN void S_destroy(void *self);
+
+    for what each instance of the model keeps between calls: prepared weights, say. All of it is called by one thread at
+    a time for each `self`.
+
+    The host's code for the whole program brings the rest: the `@weights` function with the bytes and place of each of
+    its results, the types of the program's results, and facts for the summary.
+    """
+
+    units: tuple[SourceUnit, ...] = ()
+    blob: Blob | None = None
+    stateful: bool = False
+    weights: Function | None = None
+    weight_offsets: tuple[int, ...] = ()
+    weight_bytes: int = 0
+    arena_bytes: int = 0
+    kernels: tuple[Mapping[str, object], ...] = ()
+    results: tuple[TensorType, ...] = ()
 
 
 def supports_nothing(call: Call) -> bool:
@@ -97,8 +124,11 @@ class Backend:
     `supports` is asked about each call of an operator; `patterns` are tuples of a name, a pattern and perhaps a check,
     by priority, and a pattern's name begins with the tag and a point. Of several backends the one of the highest
     `priority` is asked first. `optimize` runs over a module of one region, its function `main`, before code is
-    generated for it, and keeps that function's type. `runtime_sources` are what its code needs in a library, relative
-    to its folder.
+    generated for it, and keeps that function's type.
+
+    `runtime_sources` are the C and C++ files, relative to `folder`, that its code needs in a library, each library
+    once; `folder` is on the include path of its units. `cmake_module` is the file, relative to `folder`, or the name of
+    one in `cmake/modules/contrib`, that finds what else it needs; None where the flag alone decides.
 
     The host is a backend like any other: complete over all operators, always on, last in priority.
     """
@@ -113,6 +143,8 @@ class Backend:
     supports: Supports = supports_nothing
     optimize: Callable[[IRModule], IRModule] | None = None
     runtime_sources: Sequence[str] = ()
+    folder: Path | None = None
+    cmake_module: str | None = None
 
 
 _registered: dict[str, Backend] = {}

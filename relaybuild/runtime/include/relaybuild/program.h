@@ -7,15 +7,8 @@
 
 #include <string.h>
 
-#include "relaybuild/model.h"
+#include "relaybuild/packed.h"
 
-#if defined(_WIN32)
-#define RB_EXPORT __declspec(dllexport)
-#define RB_HIDDEN
-#else
-#define RB_EXPORT __attribute__((visibility("default")))
-#define RB_HIDDEN __attribute__((visibility("hidden")))
-#endif
 #if defined(__GNUC__)
 #define RB_NOINLINE __attribute__((noinline))
 #else
