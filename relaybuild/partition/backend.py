@@ -67,7 +67,7 @@ def flat_types(kind: Type) -> tuple[TensorType, ...]:
 
 @dataclass(frozen=True)
 class SourceUnit:
-    """One translation unit, of `language` `c` or `c++`; `hot` ones are compiled for the target with full optimisation."""
+    """One translation unit, in `c` or `c++`; `hot` ones are compiled for the target with full optimisation."""
 
     name: str
     text: str

@@ -56,10 +56,10 @@ def generate(function: Function, options: CodegenOptions) -> GeneratedCode:
     weights = lowered.weights
     return GeneratedCode(
         tuple(units),
-        weights.function(),
-        tuple(storage.offset for storage in weights.storages),
-        weights.num_bytes,
-        program.arena_bytes,
-        kernels,
-        results,
+        weights=weights.function(),
+        weight_offsets=tuple(storage.offset for storage in weights.storages),
+        weight_bytes=weights.num_bytes,
+        arena_bytes=program.arena_bytes,
+        kernels=kernels,
+        results=results,
     )

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Packed functions: functions over tensors whose arguments come as an array, so that all of them have one C type. What a
- * backend other than the host computes is called so. It knows neither backends nor programs.
+ * Packed functions: functions over tensors whose arguments come as an array, so that all of them have one C type. What
+ * a backend other than the host computes is called so. It knows neither backends nor programs.
  *
  * The convention is that of apache-tvm-ffi, so that its loader calls the exported functions of a library: the symbol of
  * function NAME is __tvm_ffi_NAME; it takes the tensors that it reads, then those that it writes, and returns 0, or -1
@@ -47,7 +47,8 @@ typedef struct RbValue {
   } u;
 } RbValue;
 
-/* `self` is what the function's region keeps between calls, or NULL: then it makes what it needs for this call alone. */
+/* `self` is what the function's region keeps between calls, or NULL: then it makes what it needs for this call alone.
+ */
 typedef int32_t (*RbPackedFunction)(void *self, const RbValue *args, int32_t num_args, RbValue *result);
 
 /* What a packed function takes: inputs, then outputs. */
