@@ -8,7 +8,7 @@ from relaybuild.ir.expr import Call, Constant, Expr, Function, GlobalVar, Let, T
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.trampoline import Step, run
 from relaybuild.ir.types import TensorType, TupleType
-from relaybuild.ir.visitor import post_order, rewrite
+from relaybuild.ir.visitor import post_order, substitute
 from relaybuild.passes._exprs import ConstantExprs
 
 
@@ -21,12 +21,10 @@ def with_constants_outside(call: Call, is_outside: Callable[[Constant], bool]) -
     given = [node for node in post_order(call.op) if isinstance(node, Constant) and is_outside(node)]
     if not given:
         return call
-    params = {id(constant): Var(f"constant_{number}", constant.checked_type) for number, constant in enumerate(given)}
+    params = [Var(f"constant_{number}", constant.checked_type) for number, constant in enumerate(given)]
     plain = call.op
-    body = rewrite(plain.body, lambda node: params.get(id(node), node))
-    function = Function(
-        [*plain.params, *params.values()], body, plain.ret_type, plain.type_params, plain.attrs, plain.span
-    )
+    body = substitute(plain.body, dict(zip(given, params)))
+    function = Function([*plain.params, *params], body, plain.ret_type, plain.type_params, plain.attrs, plain.span)
     result = Call(function, [*call.args, *given], call.attrs, call.span)
     if not result.has_type and call.has_type:
         result.set_checked_type(call.checked_type)
@@ -58,7 +56,7 @@ def constant_arguments(mod: IRModule, name: str) -> frozenset[int]:
     )
 
 
-def _is_function(node: Expr | object, name: str) -> bool:
+def _is_function(node: object, name: str) -> bool:
     return isinstance(node, GlobalVar) and node.name_hint == name
 
 
@@ -106,6 +104,8 @@ def _constant_leaves(args: Sequence[Expr], constant: ConstantExprs) -> list[_Ide
 
 
 def _identity(value: Expr, path: tuple[int, ...]) -> _Identity:
-    while isinstance(value, TupleGetItem):
-        value, path = value.tuple_value, (value.index, *path)
-    return id(value.data) if isinstance(value, Constant) else id(value), path
+    base = value
+    while isinstance(base, TupleGetItem):
+        path = (base.index, *path)
+        base = base.tuple_value
+    return id(base.data) if isinstance(base, Constant) else id(base), path

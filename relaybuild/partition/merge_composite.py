@@ -39,13 +39,13 @@ from relaybuild.passes.infra import ModulePass, PassContext, PassInfo, is_left_a
 
 @dataclass(frozen=True, repr=False)
 class MergeComposite(ModulePass):
-    """Composite functions from a table of patterns: entries `(name, pattern[, check])`, or a registered table's tag."""
+    """Composite functions from a table of patterns: entries `(name, pattern[, check])`, or the tag of a table."""
 
     info: ClassVar[PassInfo] = PassInfo("MergeComposite", 0)
     table: Iterable[Any] | str = ()
 
     def __post_init__(self) -> None:
-        given = _registered(self.table) if isinstance(self.table, str) else tables.pattern_table(self.table)
+        given = _known(self.table) if isinstance(self.table, str) else tables.pattern_table(self.table)
         object.__setattr__(self, "table", given)
 
     def transform_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
@@ -59,15 +59,15 @@ class MergeComposite(ModulePass):
         )
 
 
-def _registered(tag: str) -> PatternTable:
-    found = tables.get_pattern_table(tag)
-    if found is None:
-        near = get_close_matches(tag, tables.registered_tags(), 3)
+def _known(tag: str) -> PatternTable:
+    known = tables.known_tags()
+    if tag not in known:
+        near = get_close_matches(tag, known, 3)
         raise UserError(
             f"no pattern table is registered under '{tag}'"
             + (f"; the nearest are {', '.join(near)}" if near else "; register_pattern_table adds one")
         )
-    return found
+    return tables.table_of(tag)
 
 
 @dataclass(frozen=True)

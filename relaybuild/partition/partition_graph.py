@@ -2,8 +2,8 @@
 
 A region's function has the attributes `Compiler` (the tag), `global_symbol` (its name), `Primitive` and `Inline`. It is
 called once, where the region was. Its parameters are what the region is given, each once, tuples field by field;
-constants stand in it. Of several results it returns a tuple, in which tuples are field by field too and nothing stands
-twice. What is marked for the host stays as it is.
+constants stand in it, or are handed to it where they are large. Of several results it returns a tuple, in which tuples
+are field by field too and nothing stands twice. What is marked for the host stays as it is.
 
     compiler_end(nn.relu(compiler_begin(%x, "a")), "a")  ->  @relaybuild_default_a_main_0(%x)
 """
@@ -11,7 +11,7 @@ twice. What is marked for the host stays as it is.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias
 
@@ -23,6 +23,7 @@ from relaybuild.ir.trampoline import Step, run
 from relaybuild.ir.types import TupleType
 from relaybuild.ir.visitor import free_vars, post_order
 from relaybuild.partition.backend import all_backends
+from relaybuild.partition.constants import with_constants_outside
 from relaybuild.partition.regions import Regions, read_regions, region_number, unit_graph
 from relaybuild.passes._blocks import is_sealed
 from relaybuild.passes._effects import find_effects
@@ -34,11 +35,16 @@ PREFIX = "relaybuild"
 @dataclass(frozen=True, repr=False)
 class PartitionGraph(ModulePass):
     """A region's function is named after `mod_name`, which may be empty, its compiler, the function that it was in,
-    and its number there. Without `bind_constants`, constants are handed to it."""
+    and its number there.
+
+    Without `bind_constants`, constants are handed to it. With a `bind_limit`, weights of more bytes are, also those in
+    the body of a pattern's function, so that what is generated for the region does not depend on their values.
+    """
 
     info: ClassVar[PassInfo] = PassInfo("PartitionGraph", 0, ("InferType",))
     mod_name: str | None = "default"
     bind_constants: bool = True
+    bind_limit: int | None = None
 
     def __post_init__(self) -> None:
         if self.mod_name and not re.fullmatch(r"[A-Za-z0-9_]+", self.mod_name):
@@ -57,10 +63,18 @@ class PartitionGraph(ModulePass):
             if not regions.tags:
                 done[name] = regions.function
                 continue
-            cutter = _Cutter(regions, self._names(regions, name, done), self.bind_constants, has_effects)
+            cutter = _Cutter(regions, self._names(regions, name, done), self._binds, self._lifts, has_effects)
             done[name] = cutter.run()
             done.update(cutter.functions)
         return mod.with_functions(done)
+
+    def _binds(self, constant: Constant) -> bool:
+        """Whether a constant that a region is given stands in its function."""
+        return self.bind_constants and not self._lifts(constant)
+
+    def _lifts(self, constant: Constant) -> bool:
+        """Whether a constant stays outside wherever it stood."""
+        return self.bind_limit is not None and constant.is_weight and constant.data.nbytes > self.bind_limit
 
     def _names(self, regions: Regions, function: str, taken: dict[str, Function]) -> list[str]:
         """By number of a region, a name that no function has."""
@@ -136,7 +150,8 @@ _Shape: TypeAlias = "int | Expr | list[_Shape]"
 class _Cutter:
     regions: Regions
     names: Sequence[str]
-    bind_constants: bool
+    binds: Callable[[Constant], bool]
+    lifts: Callable[[Constant], bool]
     has_effects: bool
     done: dict[int, Expr] = field(default_factory=dict)
     functions: dict[str, Function] = field(default_factory=dict)
@@ -198,6 +213,8 @@ class _Cutter:
         # the other fields of a tuple that is written out may not be computed any more
         if isinstance(node, TupleGetItem) and id(node.tuple_value) not in cut.inner and not self.has_effects:
             return run(self._param(cut, _field(self.done[id(node.tuple_value)], node)))
+        if isinstance(node, Call) and isinstance(node.op, Function) and is_sealed(node.op):
+            node = with_constants_outside(node, self.lifts)
         return node.with_children([self._operand(cut, child) for child in node.children()])
 
     def _operand(self, cut: _Cut, child: Expr) -> Expr:
@@ -206,11 +223,12 @@ class _Cutter:
             return cut.inner[id(child)]
         if isinstance(child, Function) and is_sealed(child):
             return child
-        return run(self._param(cut, self.done[id(child)]))
+        # a constant lifted out of a pattern's function is no node of what the regions were found in
+        return run(self._param(cut, self.done.get(id(child), child)))
 
     def _param(self, cut: _Cut, value: Expr) -> Step[Expr]:
         """A parameter for a value from outside, or a tuple of parameters."""
-        if isinstance(value, Constant) and self.bind_constants:
+        if isinstance(value, Constant) and self.binds(value):
             return value
         kind = value.checked_type
         if isinstance(kind, TupleType):

@@ -1,6 +1,7 @@
-"""Tables of patterns: what a backend can take as a whole, first come first served; knows no backend.
+"""Tables of patterns: what a backend can take as a whole, first come first served; knows no backend by name.
 
-A backend's folder has its table in a file of its own. `register_pattern_table` is for users' scripts.
+A backend's folder has its table in a file of its own. `register_pattern_table` is for users' scripts, and what they
+register takes the place of a backend's own.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any, TypeAlias, overload
 
 from relaybuild.errors import UserError
 from relaybuild.ir.pattern import Check, DFPattern
+from relaybuild.partition.backend import all_backends
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +79,12 @@ def get_pattern_table(tag: str) -> PatternTable | None:
     return _tables.get(tag)
 
 
-def registered_tags() -> list[str]:
+def table_of(tag: str) -> PatternTable:
+    """The table registered under a tag, else the patterns of the backend that has it; empty where there are none."""
+    backend = all_backends().get(tag)
+    return _tables[tag] if tag in _tables else pattern_table(backend.patterns if backend else ())
+
+
+def known_tags() -> list[str]:
     """The tags that have tables, sorted."""
-    return sorted(_tables)
+    return sorted({*_tables, *(tag for tag, backend in all_backends().items() if backend.patterns)})

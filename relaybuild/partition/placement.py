@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from relaybuild.ir.expr import Call, Function, Span
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.op import Op
-from relaybuild.partition.backend import HOST, all_backends, supports
+from relaybuild.partition.backend import HOST, supports
 from relaybuild.partition.merge_composite import unmerged
-from relaybuild.partition.pattern_table import get_pattern_table
+from relaybuild.partition.pattern_table import table_of
 from relaybuild.partition.regions import Regions, read_regions
 from relaybuild.passes._blocks import is_sealed
 
@@ -121,8 +121,7 @@ def _pattern_refusals(mod: IRModule, tags: Sequence[str]) -> dict[int, list[Refu
     """By the id of a call: why patterns of the compilers do not hold there, where one comes near."""
     found: dict[int, list[Refusal]] = {}
     for tag in tags:
-        backend = all_backends().get(tag)
-        table = (backend.patterns if backend else ()) or get_pattern_table(tag) or ()
+        table = table_of(tag)
         for each in unmerged(mod, table) if table else ():
             if each.pattern is not None:
                 reason = f"'{each.pattern}': {each.reason}"
