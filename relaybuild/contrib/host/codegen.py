@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from relaybuild.contrib.host.anchor import Setting
 from relaybuild.contrib.host.control import to_procedures
-from relaybuild.contrib.host.program import Port, ProgramSpec, write_program
+from relaybuild.contrib.host.program import ProgramSpec, write_program
 from relaybuild.contrib.host.schedule import lower_program
 from relaybuild.ir.expr import Function
 from relaybuild.lower.machine import Machine
 from relaybuild.partition.backend import CodegenOptions, GeneratedCode, SourceUnit, flat_types
+from relaybuild.partition.c_text import Port
 from relaybuild.target import Target
 
 

@@ -10,13 +10,11 @@ from relaybuild.contrib.host.lower import Step
 from relaybuild.contrib.host.procedure_text import procedures_text
 from relaybuild.contrib.host.schedule import CallCode, LoweredProgram
 from relaybuild.digest import Hasher
-from relaybuild.ir.types import TensorType
 from relaybuild.lower.c_writer import print_kernel
+from relaybuild.partition.c_text import Port, c_string, infos_pointer, tensor_infos
 
 SINGLE_THREAD_FLOPS = 2_000_000
 """Below so much arithmetic an inference is over before another thread has woken."""
-
-_DLPACK_CODES = {"float": "kDLFloat", "int": "kDLInt", "uint": "kDLUInt", "bool": "kDLBool"}
 
 
 @dataclass(frozen=True)
@@ -39,14 +37,6 @@ class Program:
     text: str
     arena_bytes: int
     scratch_bytes: int
-
-
-@dataclass(frozen=True)
-class Port:
-    """A named input or output."""
-
-    name: str
-    type: TensorType
 
 
 @dataclass(frozen=True)
@@ -117,22 +107,22 @@ def _program_text(
         *(["RB_HIDDEN extern const unsigned char rb_weights[];", ""] if weights else []),
         *procedures_text(lowered.procedures, symbols),
         "",
-        *_ports("inputs", spec.inputs),
-        *_ports("outputs", spec.outputs),
+        *tensor_infos("inputs", spec.inputs),
+        *tensor_infos("outputs", spec.outputs),
         "",
         "static const RbProgram program = {",
         "    .abi_version = RELAYBUILD_ABI_VERSION,",
-        f"    .name = {_c_string(spec.name)},",
-        f"    .target = {_c_string(spec.target)},",
-        f"    .cpu_features = {_c_string(spec.cpu_features)},",
+        f"    .name = {c_string(spec.name)},",
+        f"    .target = {c_string(spec.target)},",
+        f"    .cpu_features = {c_string(spec.cpu_features)},",
         f"    .num_inputs = {len(spec.inputs)},",
         f"    .num_outputs = {len(spec.outputs)},",
-        "    .inputs = inputs,",
-        "    .outputs = outputs,",
+        f"    .inputs = {infos_pointer('inputs', spec.inputs)},",
+        f"    .outputs = {infos_pointer('outputs', spec.outputs)},",
         f"    .arena_bytes = {lowered.procedures[0].frame_bytes},",
         f"    .scratch_bytes = {scratch},",
         f"    .weight_bytes = {weights},",
-        f"    .metadata = {_c_string(metadata)},",
+        f"    .metadata = {c_string(metadata)},",
         f"    .default_threads = {spec.threads},",
         f"    .max_threads = {max_threads},",
         f"    .weights = {'rb_weights' if weights else '0'},",
@@ -154,32 +144,3 @@ def _prototypes(steps: Sequence[Step], symbols: Mapping[int, str]) -> list[str]:
         parameters = [f"{'const ' if p.const else ''}{p.ctype} *restrict" for p in step.kernel.parameters]
         known[symbol] = f"RB_HIDDEN void {symbol}({', '.join(parameters)}, void *restrict, int32_t, int32_t);"
     return list(known.values())
-
-
-def _ports(kind: str, ports: Sequence[Port]) -> list[str]:
-    lines = []
-    for number, port in enumerate(ports):
-        shape = ", ".join(str(extent) for extent in port.type.static_shape) or "0"
-        lines.append(f"static const int64_t {kind}_{number}_shape[] = {{{shape}}};")
-    rows = [
-        f"    {{{_c_string(port.name)}, {port.type.rank}, {kind}_{number}_shape, {_dlpack_dtype(port.type.dtype)}}},"
-        for number, port in enumerate(ports)
-    ]
-    return [*lines, f"static const RbTensorInfo {kind}[] = {{", *rows, "};"]
-
-
-def _dlpack_dtype(dtype: str) -> str:
-    stem = dtype.rstrip("0123456789")
-    bits = dtype.removeprefix(stem) or "8"
-    return f"{{{_DLPACK_CODES[stem]}, {bits}, 1}}"
-
-
-def _c_string(text: str) -> str:
-    """A C string literal, in pieces that every compiler takes."""
-    escaped: list[str] = []
-    for byte in text.encode():
-        char = chr(byte)
-        plain = 32 <= byte < 127 and char not in '"\\?'
-        escaped.append(char if plain else f"\\{byte:03o}")
-    pieces = ["".join(escaped[start : start + 400]) for start in range(0, len(escaped), 400)] or [""]
-    return "\n        ".join(f'"{piece}"' for piece in pieces)
