@@ -4,7 +4,8 @@ The module is evaluated with its tensors left open: what remains of an operator'
 tuples, lets, projections and functions disappear, for which function is called is known wherever one is: where a
 conditional chooses it, a call is a conditional over calls. A function that one call alone names continues in that
 call's place, and so does one that returns a function; any other becomes a procedure, once for each set of argument
-types and of functions that it gets and captures. Captured tensors become parameters.
+types and of functions that it gets and captures. Captured tensors become parameters. A function that another backend
+compiles is called as it is.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from relaybuild.contrib.host.open_values import (
     type_of,
     unpacked,
 )
-from relaybuild.contrib.host.procedure import Branch, ControlProgram, Invoke, Procedure, Region, defined
+from relaybuild.contrib.host.procedure import Branch, ControlProgram, Foreign, Invoke, Procedure, Region, defined
 from relaybuild.errors import InternalError, UnsupportedError
 from relaybuild.ir.adt import Constructor
 from relaybuild.ir.expr import Call, Constant, Expr, Function, GlobalVar, If, Let, Span, Tuple, TupleGetItem, Var
@@ -44,7 +45,7 @@ from relaybuild.ir.op import Op
 from relaybuild.ir.scopes import Scope
 from relaybuild.ir.trampoline import Step, run
 from relaybuild.ir.types import FuncType, TensorType, TupleType, Type
-from relaybuild.partition.backend import flat_types
+from relaybuild.partition.backend import HOST, flat_types
 
 MOST_COPIES = 256
 """Procedures made of one function. More are a recursion that never comes to an end of new types or functions."""
@@ -341,6 +342,9 @@ class _Translation:
             raise _unsupported(node, "the host backend cannot tell which function is called here")
         function = callee.function
         result = _result_type(function, args, node)
+        foreign = _foreign(function)
+        if foreign is not None:
+            return self._emit_call(foreign, [leaf for arg in args for leaf in tensors(arg)], result, node, region)
         returns_function = has_function(result)
         if id(function) not in self._active and (returns_function or id(function) in self.program.once):
             inlined: Value = yield self.body(callee, args, region)
@@ -362,9 +366,14 @@ class _Translation:
             yield self.program.translate(made, callee, opened)
         passed = [leaf for arg in args for leaf in tensors(arg)]
         passed += [self.local(expr) for expr in made.captured]
-        value = _open(made.result or result, "result", node)
+        return self._emit_call(made.procedure, passed, made.result or result, node, region)
+
+    def _emit_call(
+        self, callee: Procedure | Foreign, args: Sequence[Expr], result: Type, node: Call, region: Region
+    ) -> Value:
+        value = _open(result, "result", node)
         results = tuple(leaf for leaf in tensors(value) if isinstance(leaf, Var))
-        region.entries.append(Invoke(made.procedure, tuple(passed), results, node.span))
+        region.entries.append(Invoke(callee, tuple(args), results, node.span))
         return value
 
     def _captured(self, values: Sequence[Value]) -> dict[int, Expr]:
@@ -386,6 +395,16 @@ class _Translation:
                     if not self.program.is_weight(leaf):
                         found.setdefault(id(leaf), leaf)
         return found
+
+
+def _foreign(function: Function) -> Foreign | None:
+    """What a function is that another backend compiles."""
+    compiler, symbol = function.attrs.get("Compiler"), function.attrs.get("global_symbol")
+    if not isinstance(compiler, str) or compiler == HOST:
+        return None
+    if not isinstance(symbol, str):
+        raise _unsupported(function, f"a function for the compiler '{compiler}' has no 'global_symbol', expected a name")
+    return Foreign(symbol, compiler)
 
 
 def _key(closure: Closure, args: Sequence[Value]) -> _Key:

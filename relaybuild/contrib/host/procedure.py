@@ -35,11 +35,19 @@ class Procedure:
     body: Region = field(default_factory=Region)
 
 
+@dataclass(frozen=True)
+class Foreign:
+    """A function that another backend computes: its symbol, and that backend's tag."""
+
+    symbol: str
+    compiler: str
+
+
 @dataclass(eq=False)
 class Invoke:
-    """A call of a procedure, which defines `results`."""
+    """A call of a procedure or of another backend's function, which defines `results`."""
 
-    procedure: Procedure
+    procedure: Procedure | Foreign
     args: tuple[Expr, ...]
     results: tuple[Var, ...]
     span: Span | None = None

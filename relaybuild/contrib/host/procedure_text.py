@@ -2,6 +2,7 @@
 
 Every thread runs the whole of a procedure and takes the same branches, so that calls need no agreement: a condition is
 read by all threads behind the barrier that makes it visible, and before the one behind which it may be overwritten.
+Functions of other backends bring barriers of their own.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from typing import TypeAlias
 
 from relaybuild.contrib.host.lower import Step
 from relaybuild.contrib.host.place import View
-from relaybuild.contrib.host.schedule import AgainCode, CallCode, Code, IfCode, ProcedureCode
+from relaybuild.contrib.host.procedure import Foreign
+from relaybuild.contrib.host.schedule import AgainCode, CallCode, Code, IfCode, ProcedureCode, RegionCode
 from relaybuild.ir.trampoline import Step as Task
 from relaybuild.ir.trampoline import run
 from relaybuild.ir.types import dtype_itemsize
@@ -30,20 +32,26 @@ _STACK: Extent = ("stack", 0, 0, 1)
 """The memory behind the frame, where those of calls lie."""
 
 
-def procedures_text(procedures: Sequence[ProcedureCode], symbols: Mapping[int, str]) -> list[str]:
-    """Lines that define `run`, which runs the first procedure; `symbols` are the kernels of steps, by their ids."""
+def procedures_text(
+    procedures: Sequence[ProcedureCode], symbols: Mapping[int, str], regions: Sequence[Foreign] = ()
+) -> list[str]:
+    """Lines that define `run`, which runs the first procedure.
+
+    `symbols` are the kernels of steps, by their ids; `regions` the functions of other backends, by the numbers that the
+    runtime knows them by.
+    """
     entry = procedures[0]
     if len(procedures) == 1 and entry.carried is None and all(isinstance(code, Step) for code in entry.body):
         return [
             "static void run(const RbFrame *frame, int32_t thread, int32_t threads) {",
             "    void *scratch = frame->scratch + (size_t)thread * frame->scratch_stride;",
-            *run(_Writer(procedures, symbols).body(entry.body, 1)),
+            *run(_Writer(procedures, symbols, regions).body(entry.body, 1)),
             "}",
         ]
-    writer = _Writer(procedures, symbols)
+    writer = _Writer(procedures, symbols, regions)
     lines = [f"{writer.signature(number)};" for number in range(len(procedures))]
     for number, procedure in enumerate(procedures):
-        lines += ["", *_procedure(procedure, number, procedures, symbols)]
+        lines += ["", *_procedure(procedure, number, writer.for_procedure())]
     return [
         *lines,
         "",
@@ -53,10 +61,7 @@ def procedures_text(procedures: Sequence[ProcedureCode], symbols: Mapping[int, s
     ]
 
 
-def _procedure(
-    procedure: ProcedureCode, number: int, procedures: Sequence[ProcedureCode], symbols: Mapping[int, str]
-) -> list[str]:
-    writer = _Writer(procedures, symbols)
+def _procedure(procedure: ProcedureCode, number: int, writer: _Writer) -> list[str]:
     loops = procedure.carried is not None
     copies = [line for pair in procedure.carried or () for line in writer.copy(*pair, 1)]
     if copies:
@@ -89,10 +94,17 @@ def _comment(text: str) -> str:
 class _Writer:
     """Writes one procedure's code, and knows what was read and written since the last barrier."""
 
-    def __init__(self, procedures: Sequence[ProcedureCode], symbols: Mapping[int, str]) -> None:
+    def __init__(
+        self, procedures: Sequence[ProcedureCode], symbols: Mapping[int, str], regions: Sequence[Foreign]
+    ) -> None:
         self._procedures = procedures
         self._symbols = symbols
+        self._regions = regions
         self._hazards = _Hazards()
+
+    def for_procedure(self) -> _Writer:
+        """A writer of another procedure of the same program."""
+        return _Writer(self._procedures, self._symbols, self._regions)
 
     def name(self, number: int) -> str:
         text = "".join(char if char.isascii() and char.isalnum() else "_" for char in self._procedures[number].name)
@@ -109,6 +121,8 @@ class _Writer:
                 lines += self._step(code, depth)
             elif isinstance(code, CallCode):
                 lines += self._call(code, depth)
+            elif isinstance(code, RegionCode):
+                lines += self._region(code, depth)
             elif isinstance(code, AgainCode):
                 lines += self._again(code, depth)
             else:
@@ -149,22 +163,19 @@ class _Writer:
     def _call(self, code: CallCode, depth: int) -> list[str]:
         lines = self._touch(code.reads, code.writes, depth, stack=True)
         callee = self._procedures[code.callee]
-        inputs = ", ".join(_pointer(view, const=True) for view in code.reads) or "0"
-        outputs = ", ".join(_pointer(view, const=False) for view in code.writes) or "0"
-        inner, native = _indent(depth + 1), _native_bytes(callee)
-        return [
-            *lines,
-            f"{_indent(depth)}{{",
-            f"{inner}const void *const args[] = {{{inputs}}};",
-            f"{inner}void *const results[] = {{{outputs}}};",
-            f"{inner}RbFrame callee;",
-            f"{inner}RbStatus status = rb_call(frame, &callee, args, results, {callee.frame_bytes}, {native});",
-            f"{inner}status = status ? status : {self.name(code.callee)}(&callee, thread, threads);",
-            f"{inner}if (status) {{",
-            f"{inner}    return status;",
-            f"{inner}}}",
-            f"{_indent(depth)}}}",
+        call = [
+            "RbFrame callee;",
+            f"RbStatus status = rb_call(frame, &callee, args, results, {callee.frame_bytes}, {_native_bytes(callee)});",
+            f"status = status ? status : {self.name(code.callee)}(&callee, thread, threads);",
         ]
+        return [*lines, *_call_block(code, call, depth)]
+
+    def _region(self, code: RegionCode, depth: int) -> list[str]:
+        self._hazards = _Hazards()
+        number = self._regions.index(code.callee)
+        call = [f"RbStatus status = rb_region(frame, {number}, args, results, thread, threads);"]
+        head = f"{_indent(depth)}/* {_comment(code.callee.compiler)}: {_comment(code.callee.symbol)} */"
+        return [head, *_call_block(code, call, depth)]
 
     def _if(self, code: IfCode, depth: int) -> Task[list[str]]:
         lines = self._touch([code.cond], [], depth)
@@ -210,9 +221,26 @@ class _Hazards:
         return _Hazards((*self._reads, *other._reads), (*self._writes, *other._writes))
 
 
+def _call_block(code: CallCode | RegionCode, call: Sequence[str], depth: int) -> list[str]:
+    """A call over arrays of pointers, which returns from the procedure where its status is not 0."""
+    inputs = ", ".join(_pointer(view, const=True) for view in code.reads) or "0"
+    outputs = ", ".join(_pointer(view, const=False) for view in code.writes) or "0"
+    inner = _indent(depth + 1)
+    return [
+        f"{_indent(depth)}{{",
+        f"{inner}const void *const args[] = {{{inputs}}};",
+        f"{inner}void *const results[] = {{{outputs}}};",
+        *(f"{inner}{line}" for line in call),
+        f"{inner}if (status) {{",
+        f"{inner}    return status;",
+        f"{inner}}}",
+        f"{_indent(depth)}}}",
+    ]
+
+
 def _native_bytes(procedure: ProcedureCode) -> int:
     """What a call of a procedure takes of the C stack, at most: its frames for calls, and room for registers."""
-    calls = [code for code in procedure.all_code() if isinstance(code, CallCode)]
+    calls = [code for code in procedure.all_code() if isinstance(code, (CallCode, RegionCode))]
     return 160 + sum(112 + 8 * max(1, len(code.reads)) + 8 * max(1, len(code.writes)) for code in calls)
 
 

@@ -98,6 +98,7 @@ def _program_text(
     max_threads = 1 if flops < SINGLE_THREAD_FLOPS else 0
     weights = lowered.weights.num_bytes
     calls = any(isinstance(code, CallCode) for procedure in lowered.procedures for code in procedure.all_code())
+    regions = [region.symbol for region in lowered.regions]
     lines = [
         "/* The program of one model: its kernels in order, with a barrier before each that needs one. */",
         '#include "relaybuild/program.h"',
@@ -105,7 +106,8 @@ def _program_text(
         *_prototypes(lowered.steps, symbols),
         "",
         *(["RB_HIDDEN extern const unsigned char rb_weights[];", ""] if weights else []),
-        *procedures_text(lowered.procedures, symbols),
+        *_region_table(regions),
+        *procedures_text(lowered.procedures, symbols, lowered.regions),
         "",
         *tensor_infos("inputs", spec.inputs),
         *tensor_infos("outputs", spec.outputs),
@@ -128,6 +130,7 @@ def _program_text(
         f"    .weights = {'rb_weights' if weights else '0'},",
         "    .run = run,",
         *(["    .makes_calls = 1,"] if calls else []),
+        *([f"    .num_regions = {len(regions)},", "    .regions = regions,"] if regions else []),
         "};",
         "",
         f"RB_DEFINE_MODEL({spec.symbol}, program);",
@@ -135,6 +138,14 @@ def _program_text(
         "",
     ]
     return "\n".join(lines)
+
+
+def _region_table(symbols: Sequence[str]) -> list[str]:
+    if not symbols:
+        return []
+    pointers = ", ".join(f"&rb_region_{symbol}" for symbol in symbols)
+    externs = [f"RB_HIDDEN extern const RbRegion rb_region_{symbol};" for symbol in symbols]
+    return [*externs, f"static const RbRegion *const regions[] = {{{pointers}}};", ""]
 
 
 def _prototypes(steps: Sequence[Step], symbols: Mapping[int, str]) -> list[str]:

@@ -15,7 +15,7 @@ from relaybuild.contrib.host.blocks import Block, Blocks, Conditional, split
 from relaybuild.contrib.host.legalize import Legalized, legalize
 from relaybuild.contrib.host.lower import Step, lower_function
 from relaybuild.contrib.host.place import Ports, Storage, View, row_major_view, tensor_bytes
-from relaybuild.contrib.host.procedure import ControlProgram, Invoke, Procedure
+from relaybuild.contrib.host.procedure import ControlProgram, Foreign, Invoke, Procedure
 from relaybuild.contrib.host.weights import WeightTable
 from relaybuild.errors import InternalError
 from relaybuild.ir.expr import Constant, Expr
@@ -37,6 +37,15 @@ class CallCode:
 
 
 @dataclass(frozen=True)
+class RegionCode:
+    """A call of a function of another backend, over row-major tensors."""
+
+    callee: Foreign
+    reads: tuple[View, ...]
+    writes: tuple[View, ...]
+
+
+@dataclass(frozen=True)
 class IfCode:
     """A conditional on a byte."""
 
@@ -52,7 +61,7 @@ class AgainCode:
     copies: tuple[tuple[View, View], ...]
 
 
-Code: TypeAlias = "Step | CallCode | IfCode | AgainCode"
+Code: TypeAlias = "Step | CallCode | RegionCode | IfCode | AgainCode"
 
 
 @dataclass
@@ -91,6 +100,12 @@ class LoweredProgram:
     @property
     def steps(self) -> list[Step]:
         return [step for procedure in self.procedures for step in procedure.steps]
+
+    @property
+    def regions(self) -> tuple[Foreign, ...]:
+        """The functions of other backends that are called, each once."""
+        codes = [code for procedure in self.procedures for code in procedure.all_code()]
+        return tuple(dict.fromkeys(code.callee for code in codes if isinstance(code, RegionCode)))
 
 
 def lower_program(program: ControlProgram, setting: Setting, *, fusion: bool = True) -> LoweredProgram:
@@ -189,9 +204,11 @@ class _Lowering:
                 outputs.append(slots[slot])
         return self.context.steps(block, Ports(inputs, tuple(outputs)))
 
-    def _call(self, call: Invoke) -> CallCode:
+    def _call(self, call: Invoke) -> CallCode | RegionCode:
         reads = tuple(self._view(arg) for arg in call.args)
         writes = tuple(self.homes[id(result)] for result in call.results)
+        if isinstance(call.procedure, Foreign):
+            return RegionCode(call.procedure, reads, writes)
         return CallCode(self.context.numbers[id(call.procedure)], reads, writes)
 
     def _conditional(
@@ -275,7 +292,7 @@ def _plan_frame(procedure: ProcedureCode) -> int:
 def _touched(code: Code) -> Iterator[View]:
     if isinstance(code, Step):
         yield from (*code.reads, code.write)
-    elif isinstance(code, CallCode):
+    elif isinstance(code, (CallCode, RegionCode)):
         yield from (*code.reads, *code.writes)
     elif isinstance(code, IfCode):
         yield code.cond

@@ -6,13 +6,13 @@
 #define _GNU_SOURCE
 #endif
 
+#include "relaybuild/checks.h"
 #include "relaybuild/program.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -72,20 +72,6 @@ RB_SAME_PLACE(metadata);
 #else
 #define RB_NATIVE_SCALE 1u
 #endif
-
-static _Thread_local char rb_message[1024];
-
-const char *rb_last_error(void) {
-  return rb_message;
-}
-
-__attribute__((format(printf, 2, 3))) static RbStatus rb_fail(RbStatus status, const char *format, ...) {
-  va_list arguments;
-  va_start(arguments, format);
-  vsnprintf(rb_message, sizeof rb_message, format, arguments);
-  va_end(arguments);
-  return status;
-}
 
 #if defined(__x86_64__) || defined(__i386__)
 
@@ -354,17 +340,25 @@ struct RbBarrier {
   int64_t spin_nanoseconds;
 };
 
-void rb_barrier(struct RbBarrier *barrier, int32_t threads) {
+static void rb_meet(struct RbBarrier *barrier, int32_t threads, int64_t spin_nanoseconds) {
   if (threads <= 1) {
     return;
   }
   const uint32_t phase = rb_event_count(&barrier->phase);
   if (atomic_fetch_add_explicit(&barrier->arrived, 1, memory_order_acq_rel) + 1 < threads) {
-    rb_event_wait(&barrier->phase, phase, barrier->spin_nanoseconds);
+    rb_event_wait(&barrier->phase, phase, spin_nanoseconds);
     return;
   }
   atomic_store_explicit(&barrier->arrived, 0, memory_order_relaxed);
   rb_event_advance(&barrier->phase);
+}
+
+void rb_barrier(struct RbBarrier *barrier, int32_t threads) {
+  rb_meet(barrier, threads, barrier->spin_nanoseconds);
+}
+
+void rb_barrier_parked(struct RbBarrier *barrier, int32_t threads) {
+  rb_meet(barrier, threads, 0);
 }
 
 /* Memory for calls: segments, each twice as large as the one before, that stay where they are and are kept for the next
@@ -631,18 +625,6 @@ static RbStatus rb_check_program(const RbProgram *program) {
   return rb_check_cpu(program);
 }
 
-static size_t rb_element_count(const RbTensorInfo *info) {
-  size_t count = 1;
-  for (int32_t i = 0; i < info->ndim; ++i) {
-    count *= (size_t)info->shape[i];
-  }
-  return count;
-}
-
-static size_t rb_tensor_bytes(const RbTensorInfo *info) {
-  return (rb_element_count(info) * info->dtype.bits * info->dtype.lanes + 7) / 8;
-}
-
 /* Fills an instance whose pointers are NULL; on failure the caller frees what is there. */
 static bool rb_allocate_parts(RbInstance *instance) {
   const RbProgram *program = instance->program;
@@ -680,6 +662,7 @@ static void rb_free_instance(RbInstance *instance) {
   rb_event_destroy(&instance->done);
   rb_event_destroy(&instance->barrier.phase);
   rb_free_stack(&instance->stack);
+  rb_regions_destroy(instance->frame.regions);
   free(instance->frame.scratch);
   free(instance->frame.arena);
   free(instance->workers);
@@ -714,13 +697,14 @@ static RbStatus rb_instance_open(const RbProgram *program, int32_t threads, RbIn
                    "out of memory: model '%s' needs an arena of %zu bytes and %" PRId32 " times %zu bytes of scratch",
                    program->name, program->arena_bytes, threads, program->scratch_bytes);
   }
-  if (threads > 1) {
+  status = rb_regions_create(program, &instance->frame.regions);
+  if (!status && threads > 1) {
     instance->cpus = rb_cpu_count();
     status = rb_start_workers(instance);
-    if (status) {
-      rb_free_instance(instance);
-      return status;
-    }
+  }
+  if (status) {
+    rb_free_instance(instance);
+    return status;
   }
   *out = instance;
   return RB_OK;
@@ -754,136 +738,23 @@ int32_t rb_instance_num_threads(const RbInstance *instance) {
   return instance ? instance->threads : 0;
 }
 
-typedef struct RbText {
-  char text[192];
-} RbText;
-
-static const char *rb_shape_text(RbText *out, const int64_t *shape, int32_t ndim) {
-  size_t used = (size_t)snprintf(out->text, sizeof out->text, "(");
-  for (int32_t i = 0; i < ndim && used < sizeof out->text; ++i) {
-    const char *separator = ndim == 1 ? "," : i + 1 < ndim ? ", " : "";
-    used += (size_t)snprintf(out->text + used, sizeof out->text - used, "%" PRId64 "%s", shape[i], separator);
-  }
-  if (used < sizeof out->text) {
-    snprintf(out->text + used, sizeof out->text - used, ")");
-  }
-  return out->text;
-}
-
-static const char *rb_dtype_text(RbText *out, DLDataType dtype) {
-  static const char *const names[] = {"int", "uint", "float", "handle", "bfloat", "complex", "bool"};
-  const char *name = dtype.code < sizeof names / sizeof names[0] ? names[dtype.code] : "unknown";
-  char bits[8] = "", lanes[8] = "";
-  if (dtype.code != kDLBool || dtype.bits != 8) {
-    snprintf(bits, sizeof bits, "%u", (unsigned)dtype.bits);
-  }
-  if (dtype.lanes != 1) {
-    snprintf(lanes, sizeof lanes, "x%u", (unsigned)dtype.lanes);
-  }
-  snprintf(out->text, sizeof out->text, "%s%s%s", name, bits, lanes);
-  return out->text;
-}
-
-static bool rb_same_shape(const DLTensor *tensor, const RbTensorInfo *info) {
-  if (tensor->ndim != info->ndim) {
-    return false;
-  }
-  for (int32_t i = 0; i < info->ndim; ++i) {
-    if (tensor->shape[i] != info->shape[i]) {
-      return false;
-    }
-  }
-  return true;
-}
-
-/* Row-major without gaps; the stride of an extent of 1 means nothing. */
-static bool rb_is_compact(const DLTensor *tensor) {
-  int64_t expected = 1;
-  for (int32_t i = tensor->ndim - 1; tensor->strides && i >= 0; --i) {
-    if (tensor->shape[i] != 1 && tensor->strides[i] != expected) {
-      return false;
-    }
-    expected *= tensor->shape[i];
-  }
-  return true;
-}
-
-static size_t rb_alignment(DLDataType dtype) {
-  const size_t bytes = ((size_t)dtype.bits + 7) / 8;
-  return dtype.code == kDLComplex ? bytes / 2 : bytes ? bytes : 1;
-}
-
-static RbStatus rb_check_type(const char *role, const RbTensorInfo *info, const DLTensor *tensor) {
-  RbText found, wanted;
-  if (tensor->dtype.code != info->dtype.code || tensor->dtype.bits != info->dtype.bits ||
-      tensor->dtype.lanes != info->dtype.lanes) {
-    return rb_fail(RB_ERROR_INVALID_TENSOR, "%s '%s' has dtype %s, expected %s", role, info->name,
-                   rb_dtype_text(&found, tensor->dtype), rb_dtype_text(&wanted, info->dtype));
-  }
-  if (tensor->ndim < 0 || (tensor->ndim > 0 && !tensor->shape)) {
-    return rb_fail(RB_ERROR_INVALID_TENSOR, "%s '%s' has %" PRId32 " dimensions and %s shape", role, info->name,
-                   tensor->ndim, tensor->shape ? "a" : "a null pointer as");
-  }
-  if (!rb_same_shape(tensor, info)) {
-    return rb_fail(RB_ERROR_INVALID_TENSOR, "%s '%s' has shape %s, expected %s", role, info->name,
-                   rb_shape_text(&found, tensor->shape, tensor->ndim), rb_shape_text(&wanted, info->shape, info->ndim));
-  }
-  return RB_OK;
-}
-
-/* Checks one tensor and stores the address of its first element. */
-static RbStatus rb_check_tensor(const char *role, const RbTensorInfo *info, size_t bytes, const DLTensor *tensor,
-                                void **data) {
-  if (!tensor) {
-    return rb_fail(RB_ERROR_INVALID_TENSOR, "%s '%s' is a null pointer", role, info->name);
-  }
-  if (tensor->device.device_type != kDLCPU) {
-    return rb_fail(RB_ERROR_INVALID_TENSOR, "%s '%s' is on a device of DLPack type %d, expected the CPU (1)", role,
-                   info->name, (int)tensor->device.device_type);
-  }
-  const RbStatus status = rb_check_type(role, info, tensor);
-  if (status) {
-    return status;
-  }
-  if (bytes && !rb_is_compact(tensor)) {
-    RbText found;
-    return rb_fail(RB_ERROR_INVALID_TENSOR, "%s '%s' has strides %s, expected a row-major tensor without gaps", role,
-                   info->name, rb_shape_text(&found, tensor->strides, tensor->ndim));
-  }
-  if (bytes && !tensor->data) {
-    return rb_fail(RB_ERROR_INVALID_TENSOR, "the data of %s '%s' is a null pointer", role, info->name);
-  }
-  *data = tensor->data ? (unsigned char *)tensor->data + tensor->byte_offset : NULL;
-  if ((uintptr_t)*data % rb_alignment(info->dtype)) {
-    return rb_fail(RB_ERROR_INVALID_TENSOR, "the data of %s '%s' is not aligned to its element of %zu bytes", role,
-                   info->name, rb_alignment(info->dtype));
-  }
-  return RB_OK;
-}
-
-static bool rb_overlaps(const void *a, size_t a_bytes, const void *b, size_t b_bytes) {
-  const uintptr_t a_start = (uintptr_t)a, b_start = (uintptr_t)b;
-  return a_bytes && b_bytes && a_start < b_start + b_bytes && b_start < a_start + a_bytes;
-}
-
 /* The output at `index` against all inputs and the outputs before it. */
 static RbStatus rb_check_overlap(const RbInstance *instance, int32_t index) {
   const RbProgram *program = instance->program;
   const size_t *input_bytes = instance->tensor_bytes, *output_bytes = input_bytes + program->num_inputs;
+  const RbTensorInfo *info = &program->outputs[index];
   const void *output = instance->outputs[index];
-  for (int32_t i = 0; i < program->num_inputs; ++i) {
-    if (rb_overlaps(output, output_bytes[index], instance->inputs[i], input_bytes[i])) {
-      return rb_fail(RB_ERROR_INVALID_TENSOR, "output '%s' shares memory with input '%s', expected memory of its own",
-                     program->outputs[index].name, program->inputs[i].name);
-    }
+  const size_t bytes = output_bytes[index];
+  RbStatus status = RB_OK;
+  for (int32_t i = 0; i < program->num_inputs && !status; ++i) {
+    status =
+        rb_check_apart(info, output, bytes, "input", &program->inputs[i], instance->inputs[i], input_bytes[i]);
   }
-  for (int32_t i = 0; i < index; ++i) {
-    if (rb_overlaps(output, output_bytes[index], instance->outputs[i], output_bytes[i])) {
-      return rb_fail(RB_ERROR_INVALID_TENSOR, "output '%s' shares memory with output '%s', expected memory of its own",
-                     program->outputs[index].name, program->outputs[i].name);
-    }
+  for (int32_t i = 0; i < index && !status; ++i) {
+    status =
+        rb_check_apart(info, output, bytes, "output", &program->outputs[i], instance->outputs[i], output_bytes[i]);
   }
-  return RB_OK;
+  return status;
 }
 
 static RbStatus rb_bind_tensors(RbInstance *instance, const DLTensor *const *inputs, DLTensor *const *outputs) {
@@ -970,12 +841,14 @@ static RbStatus rb_run_held(RbInstance *instance, int32_t process, const DLTenso
   if (calls) {
     rb_reset_stack(&instance->stack, instance->threads);
   }
+  rb_regions_reset(instance->frame.regions);
   if (instance->threads == 1) {
     instance->program->run(&instance->frame, 0, 1);
   } else {
     rb_run_parallel(instance);
   }
-  return calls ? rb_calls_status(instance) : RB_OK;
+  status = calls ? rb_calls_status(instance) : RB_OK;
+  return status ? status : rb_regions_status(instance->frame.regions);
 }
 
 RbStatus rb_instance_run(RbInstance *instance, const DLTensor *const *inputs, int32_t num_inputs,

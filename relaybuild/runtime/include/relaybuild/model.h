@@ -32,7 +32,8 @@ enum {
   RB_ERROR_UNSUPPORTED_CPU = 5, /* the processor lacks what the library was compiled for */
   RB_ERROR_THREAD = 6,          /* the system refused to start a thread */
   RB_ERROR_INTERNAL = 7,        /* the library itself is broken */
-  RB_ERROR_CALL_DEPTH = 8       /* the model's functions call each other more deeply than the stack allows */
+  RB_ERROR_CALL_DEPTH = 8,      /* the model's functions call each other more deeply than the stack allows */
+  RB_ERROR_REGION = 9           /* a function that another backend computes has failed */
 };
 
 typedef struct RbTensorInfo {

@@ -17,6 +17,7 @@
 
 struct RbBarrier;
 struct RbStack;
+struct RbRegions;
 
 /* One activation of a procedure, as every thread sees it: that of one inference of one instance, or of a call in it. */
 typedef struct RbFrame {
@@ -27,9 +28,10 @@ typedef struct RbFrame {
   unsigned char *scratch; /* that of a thread is scratch + thread * scratch_stride, 64-byte aligned; uninitialised */
   size_t scratch_stride;
   struct RbBarrier *barrier;
-  struct RbStack *stack; /* where the arenas of calls lie */
-  size_t position;       /* in segment `segment` of the stack, behind this arena */
-  size_t native_bytes;   /* of the C stack, taken by the calls around */
+  struct RbStack *stack;     /* where the arenas of calls lie */
+  struct RbRegions *regions; /* what the functions of other backends keep */
+  size_t position;           /* in segment `segment` of the stack, behind this arena */
+  size_t native_bytes;       /* of the C stack, taken by the calls around */
   int32_t segment;
   int32_t depth;
 } RbFrame;
@@ -56,6 +58,8 @@ typedef struct RbProgram {
   int32_t default_threads; /* used when neither caller nor environment says; 0: the processors of the process */
   int32_t max_threads;     /* no instance gets more; 0: no limit */
   int32_t makes_calls;     /* whether run() uses rb_call() */
+  int32_t num_regions;
+  const RbRegion *const *regions; /* the functions of other backends that run() calls by number */
   const unsigned char *weights;
   /* Called by every thread of an instance with its number, 0 <= thread < threads. */
   void (*run)(const RbFrame *frame, int32_t thread, int32_t threads);
@@ -68,6 +72,23 @@ RB_HIDDEN void rb_barrier(struct RbBarrier *barrier, int32_t threads);
  * takes of the C stack. Every thread gets the same memory, or the same error, upon which run() has to return. */
 RB_HIDDEN RbStatus rb_call(const RbFrame *caller, RbFrame *callee, const void *const *inputs, void *const *outputs,
                            size_t arena_bytes, size_t native_bytes);
+
+/* Returns as rb_barrier() does; until then the calling thread sleeps rather than spins. */
+RB_HIDDEN void rb_barrier_parked(struct RbBarrier *barrier, int32_t threads);
+
+/* Calls function number `region` of the program, over row-major tensors. All threads of the instance come here; one of
+ * them makes the call when what they wrote before is visible, while the others sleep: the function may use threads of
+ * its own. All return when its outputs are visible, with the same status; upon an error run() has to return. */
+RB_HIDDEN RbStatus rb_region(const RbFrame *frame, int32_t region, const void *const *inputs, void *const *outputs,
+                             int32_t thread, int32_t threads);
+
+/* What an instance keeps for the program's regions; *out stays NULL where it has none. */
+RB_HIDDEN RbStatus rb_regions_create(const RbProgram *program, struct RbRegions **out);
+RB_HIDDEN void rb_regions_destroy(struct RbRegions *regions);
+/* Forgets the failure of an earlier run. */
+RB_HIDDEN void rb_regions_reset(struct RbRegions *regions);
+/* Of the last run: RB_OK or RB_ERROR_REGION, about which rb_last_error() of thread 0 tells. */
+RB_HIDDEN RbStatus rb_regions_status(const struct RbRegions *regions);
 
 /* The share of one thread in a copy. */
 static inline void rb_copy(void *to, const void *from, size_t bytes, int32_t thread, int32_t threads) {
