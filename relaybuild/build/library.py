@@ -1,8 +1,8 @@
-"""Turns C sources and a blob of weights into one shared library; does not know what they compute.
+"""Turns C and C++ sources and a blob of weights into one shared library; does not know what they compute.
 
 A build directory is a ninja project:
 
-    src/<unit>.c            one translation unit each
+    src/<unit>.c, .cc       one translation unit each
     obj/<unit>.o            its object
     obj/weights-<digest>.o  the weights (on machines without an object writer: src/weights-<digest>.bin and .S)
     .relaybuild             the compiler's digest, on which every object depends; marks the directory as ours
@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from relaybuild.build.cxx import CxxCompiler
 from relaybuild.build.files import check_writable, make_folder, no_space, publish, write_if_changed, writing
 from relaybuild.build.ninja import FinishedEdge, NinjaWriter, Ref, run_ninja
 from relaybuild.build.toolchain import Toolchain
@@ -31,6 +32,8 @@ from relaybuild.errors import InternalError, ToolError, UserError
 
 _UNIT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.]*")
 _OBJECT, _LINK = "object", "link"
+_SUFFIXES = {"c": ".c", "c++": ".cc"}
+_RULES = {"c": "compile", "c++": "compile_cxx"}
 _LIBRARY = "library"
 _STAMP = ".relaybuild"
 _OWN_FILES = ("build.ninja", _STAMP, _LIBRARY, f"{_LIBRARY}.rsp", ".ninja_log", ".ninja_deps", ".ninja_lock")
@@ -38,11 +41,14 @@ _OWN_FILES = ("build.ninja", _STAMP, _LIBRARY, f"{_LIBRARY}.rsp", ".ninja_log", 
 
 @dataclass(frozen=True)
 class Unit:
-    """One translation unit: the stem of its file, its C text, and flags after those of the toolchain."""
+    """One translation unit: the stem of its file, its text in `language` `c` or `c++`, and flags after those of the
+    toolchain; its own include folders come behind the library's."""
 
     name: str
     text: str
     flags: tuple[str, ...] = ()
+    language: str = "c"
+    include_dirs: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,8 @@ class LibrarySpec:
     """What a shared library is made of.
 
     Units are linked in the order given. `link_flags` come before the objects and after the toolchain's own;
-    `link_libs` are names for `-l`, and those that nothing needs are not recorded. Only symbols that the sources mark
+    `link_files` are libraries, as files or words for the linker, behind the objects; `link_libs` are names for `-l`,
+    and those that nothing needs are not recorded. Only symbols that the sources mark
     with default visibility are exported; who links an archive adds `-Wl,--exclude-libs,ALL` to hide its symbols.
     """
 
@@ -59,6 +66,7 @@ class LibrarySpec:
     include_dirs: tuple[Path, ...] = ()
     weights: WeightBlob | None = None
     link_flags: tuple[str, ...] = ()
+    link_files: tuple[str, ...] = ()
     link_libs: tuple[str, ...] = ("m", "pthread")
 
 
@@ -86,8 +94,11 @@ def build_library(
     jobs: int | None = None,
     on_progress: Callable[[int, int], None] | None = None,
     keep: bool = False,
+    cxx: CxxCompiler | None = None,
 ) -> BuildReport:
     """Compile and link `spec` in `directory` and put the library at `output`, complete or not at all.
+
+    Units in C++ need `cxx`, which then links, too.
 
     At most `jobs` compilers run at a time; `on_progress(finished, total)` is called after each step that had to run.
     With `keep` the directory stays as it is, for the next build or to be looked at; otherwise what the build put there
@@ -97,11 +108,13 @@ def build_library(
     where a unit does not compile, UnsupportedError for more weights than a library can hold.
     """
     units = _unique_units(spec.units)
+    if cxx is None and any(unit.language == "c++" for unit in units):
+        raise InternalError(f"library '{spec.name}' has units in C++, but no compiler for them was given")
     check_weights(spec.weights)
     check_writable(output)
     _check_ours(directory)
     try:
-        return _build(spec, units, toolchain, directory, output, jobs, on_progress, keep)
+        return _build(spec, units, Compilers(toolchain, cxx), directory, output, jobs, on_progress, keep)
     finally:
         if not keep:
             _clean(directory)
@@ -110,7 +123,7 @@ def build_library(
 def _build(
     spec: LibrarySpec,
     units: Sequence[Unit],
-    toolchain: Toolchain,
+    compilers: Compilers,
     directory: Path,
     output: Path,
     jobs: int | None,
@@ -118,9 +131,10 @@ def _build(
     keep: bool,
 ) -> BuildReport:
     clock = _StepClock()
+    toolchain = compilers.c
     weights = weight_files(spec.weights, toolchain)
-    _write_sources(directory, units, toolchain)
-    write_if_changed(directory / "build.ninja", _ninja_text(directory, spec, units, weights, toolchain))
+    _write_sources(directory, units, compilers)
+    write_if_changed(directory / "build.ninja", _ninja_text(directory, spec, units, weights, compilers))
     _remove_strangers(directory, units, weights)
     clock.step("write")
     if spec.weights is not None:
@@ -135,6 +149,23 @@ def _build(
     steps = {_OBJECT: len(units) + sum(path.endswith(".S") for path in weights.sources), _LINK: 1}
     cached = {layer: steps[layer] - executed[layer] for layer in steps}
     return BuildReport(output, size, executed, cached, clock.seconds)
+
+
+@dataclass(frozen=True)
+class Compilers:
+    """The compilers of a build; `cxx` is None where no unit is in C++."""
+
+    c: Toolchain
+    cxx: CxxCompiler | None = None
+
+    @property
+    def stamp(self) -> str:
+        """What tells these compilers from others."""
+        return f"{self.c.digest}\n" + (f"{self.cxx.digest}\n" if self.cxx else "")
+
+    @property
+    def link_command(self) -> tuple[str, ...]:
+        return self.cxx.link_command if self.cxx else self.c.compiler_command
 
 
 class _StepClock:
@@ -184,9 +215,9 @@ def _check_ours(directory: Path) -> None:
         )
 
 
-def _write_sources(directory: Path, units: Iterable[Unit], toolchain: Toolchain) -> None:
+def _write_sources(directory: Path, units: Iterable[Unit], compilers: Compilers) -> None:
     make_folder(directory)
-    write_if_changed(directory / _STAMP, f"{toolchain.digest}\n")
+    write_if_changed(directory / _STAMP, compilers.stamp)
     make_folder(directory / "src")
     make_folder(directory / "obj")
     for unit in units:
@@ -194,7 +225,7 @@ def _write_sources(directory: Path, units: Iterable[Unit], toolchain: Toolchain)
 
 
 def _source(unit: Unit) -> str:
-    return f"src/{unit.name}.c"
+    return f"src/{unit.name}{_SUFFIXES[unit.language]}"
 
 
 def _object(unit: Unit) -> str:
@@ -202,16 +233,17 @@ def _object(unit: Unit) -> str:
 
 
 def _ninja_text(
-    directory: Path, spec: LibrarySpec, units: Sequence[Unit], weights: WeightFiles, toolchain: Toolchain
+    directory: Path, spec: LibrarySpec, units: Sequence[Unit], weights: WeightFiles, compilers: Compilers
 ) -> str:
     ninja = NinjaWriter()
     ninja.comment(f"library '{spec.name}'")
     ninja.variable("ninja_required_version", "1.5")
-    _write_rules(ninja, directory, spec, toolchain)
+    _write_rules(ninja, directory, spec, compilers)
     # Ninja starts steps in the order of the file: the longest first, so that none is left running alone at the end.
     for unit in sorted(units, key=lambda unit: (-len(unit.text), unit.name)):
-        variables = {"flags": unit.flags} if unit.flags else {}
-        ninja.build([_object(unit)], "compile", [_source(unit)], implicit=[_STAMP], variables=variables)
+        flags = (*_include_flags(unit.include_dirs), *unit.flags)
+        variables = {"flags": flags} if flags else {}
+        ninja.build([_object(unit)], _RULES[unit.language], [_source(unit)], implicit=[_STAMP], variables=variables)
     if weights.sources and weights.object:
         data, assembly = weights.sources
         ninja.build([weights.object], "assemble", [assembly], implicit=[data, _STAMP])
@@ -221,26 +253,29 @@ def _ninja_text(
     return ninja.text()
 
 
-def _write_rules(ninja: NinjaWriter, directory: Path, spec: LibrarySpec, toolchain: Toolchain) -> None:
+def _write_rules(ninja: NinjaWriter, directory: Path, spec: LibrarySpec, compilers: Compilers) -> None:
     """The compile, assemble and link rules.
 
     Paths are relative, and what must be absolute is mapped to a fixed name, so that no object tells where it was made.
     """
+    toolchain, cxx = compilers.c, compilers.cxx
     depfile = Ref("out", suffix=".d")
-    ninja.rule(
-        "compile",
-        (
-            *toolchain.command,
-            *toolchain.cflags,
-            f"-ffile-prefix-map={os.path.realpath(directory)}=.",
-            *_include_flags(spec.include_dirs),
-            Ref("flags"),
-            *("-MD", "-MF", depfile, "-c", Ref("in"), "-o", Ref("out")),
-        ),
-        description=(_OBJECT, Ref("in")),
-        depfile=(depfile,),
-        deps="gcc",
-    )
+    for language, compiler in (("c", toolchain), ("c++", cxx)):
+        if compiler is not None:
+            ninja.rule(
+                _RULES[language],
+                (
+                    *compiler.command,
+                    *compiler.cflags,
+                    f"-ffile-prefix-map={os.path.realpath(directory)}=.",
+                    *_include_flags(spec.include_dirs),
+                    Ref("flags"),
+                    *("-MD", "-MF", depfile, "-c", Ref("in"), "-o", Ref("out")),
+                ),
+                description=(_OBJECT, Ref("in")),
+                depfile=(depfile,),
+                deps="gcc",
+            )
     ninja.rule(
         "assemble",
         (*toolchain.compiler_command, "-c", Ref("in"), "-o", Ref("out")),
@@ -250,8 +285,9 @@ def _write_rules(ninja: NinjaWriter, directory: Path, spec: LibrarySpec, toolcha
     ninja.rule(
         "link",
         (
-            *(*toolchain.compiler_command, *toolchain.ldflags, *spec.link_flags),
+            *(*compilers.link_command, *toolchain.ldflags, *spec.link_flags),
             *("-o", Ref("out"), Ref("out", prefix="@", suffix=".rsp")),
+            *spec.link_files,
             *(f"-l{name}" for name in spec.link_libs),
         ),
         description=(_LINK, Ref("out")),

@@ -33,7 +33,7 @@ or name one with --cc or the variable CC"""
 
 _BUILD_ID_NOTE = re.compile(rb"\x04\0\0\0([\x08-\x40])\0\0\0\x03\0\0\0GNU\0", re.DOTALL)
 
-_CFLAGS = (
+CFLAGS = (
     "-std=gnu11",
     "-O2",
     "-pipe",
@@ -80,12 +80,12 @@ class Toolchain:
     @property
     def compiler_command(self) -> tuple[str, ...]:
         """`command` without a launcher such as ccache: for links, and for what must not go through a cache."""
-        return _without_launchers(self.command)
+        return without_launchers(self.command)
 
     @property
     def cflags(self) -> tuple[str, ...]:
         """Flags of every compilation; a unit's own flags come after them and win."""
-        return _CFLAGS
+        return CFLAGS
 
     @property
     def ldflags(self) -> tuple[str, ...]:
@@ -104,7 +104,7 @@ def probe(cc: str | None = None, *, environ: Mapping[str, str] | None = None) ->
     """
     environment = os.environ if environ is None else environ
     command = _find(cc, environment)
-    compiler = _without_launchers(command)
+    compiler = without_launchers(command)
     with writing(Path(tempfile.gettempdir())), tempfile.TemporaryDirectory(prefix="relaybuild-probe-") as folder:
         trial = _trial(command, Path(folder))
         questions = ("--version", "-dumpmachine", "-print-prog-name=cc1", "-print-prog-name=as", "-print-prog-name=ld")
@@ -127,15 +127,18 @@ def probe(cc: str | None = None, *, environ: Mapping[str, str] | None = None) ->
 def _find(cc: str | None, environ: Mapping[str, str]) -> tuple[str, ...]:
     for text, origin in ((cc, "--cc"), (environ.get("CC"), "the variable CC")):
         if text is not None and text.strip():
-            return _resolve(text.strip(), origin, environ)
+            return resolve_command(text.strip(), origin, environ)
     for name in ("cc", "gcc", "clang"):
         if path := shutil.which(name, path=environ.get("PATH")):
             return (path,)
     raise UserError(f"no C compiler was found: looked for 'cc', 'gcc' and 'clang' on the PATH; {_INSTALL}")
 
 
-def _resolve(text: str, origin: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The words of a compiler command, the programs among them as absolute paths."""
+def resolve_command(text: str, origin: str, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The words of a compiler command, the programs among them as absolute paths.
+
+    Raises UserError, which names the `origin` of the text, where one is not found.
+    """
     search = environ.get("PATH")
     if whole := shutil.which(text, path=search):
         return (os.path.abspath(whole),)
@@ -154,7 +157,8 @@ def _resolve(text: str, origin: str, environ: Mapping[str, str]) -> tuple[str, .
     raise UserError(f"the compiler command (from {origin}) is empty; {_INSTALL}")
 
 
-def _without_launchers(command: Sequence[str]) -> tuple[str, ...]:
+def without_launchers(command: Sequence[str]) -> tuple[str, ...]:
+    """A compiler's command without ccache and its like before it."""
     first = next((i for i, word in enumerate(command) if Path(word).stem not in _LAUNCHERS), 0)
     return tuple(command[first:])
 
@@ -162,7 +166,7 @@ def _without_launchers(command: Sequence[str]) -> tuple[str, ...]:
 def _trial(command: Sequence[str], folder: Path) -> tuple[str, ...]:
     source = folder / "probe.c"
     source.write_text(_PROBE_SOURCE, encoding="utf-8")
-    return (*command, *_CFLAGS, "-shared", str(source), "-o", str(folder / "probe.so"), "-lm")
+    return (*command, *CFLAGS, "-shared", str(source), "-o", str(folder / "probe.so"), "-lm")
 
 
 def _check(results: Sequence[Completed], command: Sequence[str]) -> None:
@@ -210,14 +214,14 @@ def _identity(
     compiler: Sequence[str], version_text: str, machine: str, programs: Sequence[str], environ: Mapping[str, str]
 ) -> Digest:
     hasher = Hasher("toolchain.1").field("version", version_text).field("machine", machine)
-    hasher.field("arguments", tuple(compiler[1:])).field("driver", _binary_identity(compiler[0]))
+    hasher.field("arguments", tuple(compiler[1:])).field("driver", binary_identity(compiler[0]))
     for role, program in zip(("cc1", "as", "ld"), programs):
         path = shutil.which(program, path=environ.get("PATH"))
-        hasher.field(role, _binary_identity(path) if path else None)
+        hasher.field(role, binary_identity(path) if path else None)
     return hasher.digest()
 
 
-def _binary_identity(path: str) -> bytes:
+def binary_identity(path: str) -> bytes:
     """What tells a program's content from another's: its GNU build id, else the SHA-256 of the whole file.
 
     Hashing the compiler proper (30 MB and more) on every build would take longer than compiling a kernel.

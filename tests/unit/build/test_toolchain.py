@@ -124,10 +124,10 @@ def test_a_program_without_a_build_id_is_known_by_all_of_its_bytes(tmp_path: Pat
     note = b"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0"
     with_id = tmp_path / "with"
     with_id.write_bytes(head + note + bytes(range(20)) + b"rest")
-    assert toolchain_module._binary_identity(str(with_id)) == b"build-id:" + bytes(range(20))
+    assert toolchain_module.binary_identity(str(with_id)) == b"build-id:" + bytes(range(20))
     for name, content in (("script", b"#!/bin/sh\n" + note + bytes(range(20))), ("cut", head + note + b"short")):
         (tmp_path / name).write_bytes(content)
-        assert toolchain_module._binary_identity(str(tmp_path / name)).startswith(b"sha256:")
+        assert toolchain_module.binary_identity(str(tmp_path / name)).startswith(b"sha256:")
 
 
 def test_no_compiler_says_what_to_install(tmp_path: Path) -> None:
