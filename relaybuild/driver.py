@@ -15,23 +15,28 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
+from relaybuild.backends import Region, RegionSources, Selection, generate_regions, region_sources, select
+from relaybuild.build.cxx import probe_cxx
 from relaybuild.build.files import publish
 from relaybuild.build.library import BuildReport, LibrarySpec, Unit, WeightBlob, build_library
 from relaybuild.build.toolchain import KERNEL_CFLAGS, Toolchain, probe
 from relaybuild.errors import UserError
-from relaybuild.ir.expr import Function
+from relaybuild.ir.expr import Call, Function
 from relaybuild.ir.infer import infer_types
 from relaybuild.ir.input_shapes import leaves, with_shapes
 from relaybuild.ir.interpreter import interpret
 from relaybuild.ir.module import IRModule
+from relaybuild.ir.ops.compiler_annotation import END
 from relaybuild.ir.parser import parse
 from relaybuild.ir.types import TensorType, TupleType
+from relaybuild.ir.visitor import post_order
 from relaybuild.lower.sources import include_dir as kernel_include_dir
 from relaybuild.partition.backend import CodegenOptions, GeneratedCode, all_backends, flat_types
+from relaybuild.partition.pipeline import partition
 from relaybuild.passes.infra import PRECISE, PassContext
 from relaybuild.passes.pipelines import default_pipeline
 from relaybuild.runtime.header import c_identifier, standalone_header
-from relaybuild.runtime.sources import include_dir, source_dir
+from relaybuild.runtime.sources import include_dir, model_sources
 from relaybuild.runtime.spec import TensorSpec
 from relaybuild.target import Target, chosen
 
@@ -112,7 +117,8 @@ def compile(
     target: str | Target | None = None,
     threads: int | None = None,
     opt_level: int | None = None,
-    config: Mapping[str, object] | None = None,
+    config: str | Path | Mapping[str, object] | None = None,
+    flags: Mapping[str, object] | None = None,
     cache_dir: str | Path | None = None,
     name: str | None = None,
     cc: str | None = None,
@@ -126,48 +132,63 @@ def compile(
     `shapes` gives the shape of inputs by name, `target` a name as for `--target` (default: the one entered by `with`,
     else the level of this machine), `threads` the library's default number of threads (default: the processors it
     finds when it runs). `opt_level` 0 disables fusion and all optional passes; the default is the entered
-    PassContext's, else 3. `precise` rules out Winograd's convolution and its like. `config` and `cache_dir` select
-    backends and the artifact cache. An entered PassContext also says which passes are disabled, required, and observed.
+    PassContext's, else 3. `precise` rules out Winograd's convolution and its like. `config`, the path of a
+    `config.cmake` or a dict of its flags, and `flags`, which win over it, switch on backends. `cache_dir` is where
+    what was found for them is kept. An entered PassContext also says which passes are disabled, required, and observed.
 
-    Raises UserError for what is wrong with model or options, ToolError where the C compiler fails.
+    Raises UserError for what is wrong with model or options, ToolError where a compiler fails.
     """
     context = _pass_context(opt_level, precise)
-    _check_options(threads, context.opt_level, config, cache_dir)
+    _check_options(threads, context.opt_level)
     clock = _Clock(on_event)
     machine = chosen(target)
     toolchain = probe(cc)
+    selection = select(config, flags, cache_dir=Path(cache_dir) if cache_dir is not None else None)
     with clock.stage("import"):
         source = read_model(model, shapes)
     with clock.stage("pass"):
         module = default_pipeline()(source.module, context)
-    with clock.stage("partition"):
-        module = infer_types(module)
-        main = module["main"]
     title = name or _default_name(model)
+    with clock.stage("partition"), context:
+        module = partition_module(module, selection, title)
+    main = module["main"]
     with clock.stage("codegen"):
         options = _codegen_options(title, machine, source, threads or 0, context, module)
+        regions = generate_regions(module, options, selection)
         code = all_backends()["host"].codegen(main, options)
         weights = _evaluate_weights(code)
-    spec = _library(options, code, weights)
+    spec = _library(options, code, weights, region_sources(regions, selection, options.flags))
     with _work_folder(save_temps) as folder:
         path = folder / f"{options.symbol}.so"
         report = _build(spec, toolchain, folder, path, jobs, keep=save_temps is not None, clock=clock)
-        summary = _summary(path, clock, source, code, report)
+        summary = _summary(path, clock, source, code, regions, report)
         artifact = Artifact(path, title, summary, _header(options, main, code.results), module)
     if save_temps is None:
         weakref.finalize(artifact, shutil.rmtree, folder, ignore_errors=True)
     return artifact
 
 
-def _check_options(
-    threads: int | None, opt_level: int, config: Mapping[str, object] | None, cache_dir: str | Path | None
-) -> None:
+def partition_module(module: IRModule, selection: Selection, name: str) -> IRModule:
+    """A module after the passes with its regions cut out, for the backends that are on; typed.
+
+    `name` is the model's: it becomes part of the regions' symbols.
+    """
+    if not selection.backends and not _has_marks(module):
+        return infer_types(module)
+    return partition(infer_types(module), selection.tags, mod_name=c_identifier(name))
+
+
+def _has_marks(module: IRModule) -> bool:
+    """Whether calls are marked by hand for a compiler."""
+    nodes = (node for function in module.functions.values() for node in post_order(function))
+    return any(isinstance(node, Call) and node.op_name == END for node in nodes)
+
+
+def _check_options(threads: int | None, opt_level: int) -> None:
     if threads is not None and not 0 <= threads <= 1024:
         raise UserError(f"'threads' is {threads}, expected 0 (the machine's processors) to 1024")
     if not 0 <= opt_level <= 4:
         raise UserError(f"'opt_level' is {opt_level}, expected 0 to 4")
-    if config or cache_dir:
-        raise UserError("'config' and 'cache_dir' are not supported yet: there is no other backend, and no cache")
 
 
 def read_model(model: str | Path | ModelProto | IRModule, shapes: Mapping[str, Sequence[int]] | None) -> Source:
@@ -294,10 +315,13 @@ def _work_folder(save_temps: str | Path | None) -> Iterator[Path]:
     yield folder
 
 
-def _library(options: CodegenOptions, code: GeneratedCode, weights: WeightBlob | None) -> LibrarySpec:
+def _library(
+    options: CodegenOptions, code: GeneratedCode, weights: WeightBlob | None, regions: RegionSources
+) -> LibrarySpec:
     units = [Unit(unit.name, unit.text, options.flags if unit.hot else ()) for unit in code.units]
-    units.append(Unit("runtime", (source_dir() / "runtime.c").read_text(encoding="utf-8")))
-    return LibrarySpec(options.symbol, tuple(units), (include_dir(), kernel_include_dir()), weights)
+    units += [Unit(path.stem, path.read_text(encoding="utf-8")) for path in model_sources()]
+    include_dirs = (include_dir(), kernel_include_dir())
+    return LibrarySpec(options.symbol, (*units, *regions.units), include_dirs, weights, link_files=regions.link_files)
 
 
 def _build(
@@ -312,6 +336,7 @@ def _build(
 ) -> BuildReport:
     clock.tell(Event("object", 0, len(spec.units)))
     work = folder / "build"
+    needs_cxx = any(unit.language == "c++" for unit in spec.units)
     report = build_library(
         spec,
         toolchain,
@@ -320,6 +345,7 @@ def _build(
         jobs=jobs,
         on_progress=lambda done, total: clock.tell(Event("object", done, total)),
         keep=keep,
+        cxx=probe_cxx(toolchain) if needs_cxx else None,
     )
     clock.seconds["object"] = sum(report.seconds.get(step, 0.0) for step in ("write", "weights", "object"))
     clock.seconds["link"] = sum(report.seconds.get(step, 0.0) for step in ("link", "publish"))
@@ -328,12 +354,19 @@ def _build(
     return report
 
 
-def _summary(path: Path, clock: _Clock, source: Source, code: GeneratedCode, report: BuildReport) -> dict[str, Any]:
+def _summary(
+    path: Path,
+    clock: _Clock,
+    source: Source,
+    code: GeneratedCode,
+    regions: Sequence[Region],
+    report: BuildReport,
+) -> dict[str, Any]:
     executed = dict.fromkeys(LAYERS, 0) | {
         "import": 1,
         "pass": 1,
         "partition": 1,
-        "codegen": len(code.units),
+        "codegen": len(code.units) + len(regions),
         **report.executed,
     }
     return {
@@ -344,6 +377,7 @@ def _summary(path: Path, clock: _Clock, source: Source, code: GeneratedCode, rep
         "cached": dict.fromkeys(LAYERS, 0) | dict(report.cached),
         "misses": [],
         "kernels": [dict(kernel) for kernel in code.kernels],
+        "regions": [{"symbol": region.ports.symbol, "backend": region.backend.name} for region in regions],
         "arena_bytes": code.arena_bytes,
         "weight_bytes": code.weight_bytes,
     }

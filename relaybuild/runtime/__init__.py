@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from relaybuild.runtime.header import c_identifier, model_header, standalone_header
 from relaybuild.runtime.module import Module, load_module
-from relaybuild.runtime.sources import include_dir, source_dir
+from relaybuild.runtime.sources import include_dir, model_sources, packed_sources, source_dir
 from relaybuild.runtime.spec import Signature, TensorSpec
 
 __all__ = [
@@ -15,6 +15,8 @@ __all__ = [
     "include_dir",
     "load_module",
     "model_header",
+    "model_sources",
+    "packed_sources",
     "source_dir",
     "standalone_header",
 ]

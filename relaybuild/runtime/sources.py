@@ -11,5 +11,15 @@ def include_dir() -> Path:
 
 
 def source_dir() -> Path:
-    """The folder of `runtime.c`, which is compiled into every model library."""
+    """The folder of the C sources that are compiled into libraries."""
     return Path(__file__).parent / "src"
+
+
+def packed_sources() -> tuple[Path, ...]:
+    """The C sources of a library of packed functions; they need the headers of `include_dir` alone."""
+    return tuple(source_dir() / name for name in ("checks.c", "packed.c"))
+
+
+def model_sources() -> tuple[Path, ...]:
+    """The C sources of a model library beside its program: those of packed functions are among them."""
+    return (*packed_sources(), *(source_dir() / name for name in ("runtime.c", "regions.c", "pool.c")))

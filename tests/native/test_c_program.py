@@ -13,7 +13,7 @@ from relaybuild import driver
 from relaybuild.build.toolchain import probe
 from relaybuild.ir.parser import parse
 from relaybuild.lower.sources import include_dir as kernel_include_dir
-from relaybuild.runtime import include_dir, source_dir
+from relaybuild.runtime import include_dir, model_sources
 
 RECURSION = """
 def @main(%x: int32) -> int32 {
@@ -124,9 +124,8 @@ def test_under_the_sanitizers(text: str, main: str, output: str, sanitizer: str,
     (tmp_path / "main.c").write_text(main.replace("THREADS", str(threads)))
     for unit in code.units:
         (tmp_path / f"{unit.name}.c").write_text(unit.text)
-    (tmp_path / "runtime.c").write_text((source_dir() / "runtime.c").read_text())
     (tmp_path / "weights.c").write_text(weights_text(code))
-    sources = ["main.c", "runtime.c", "weights.c", *(f"{unit.name}.c" for unit in code.units)]
+    sources = ["main.c", "weights.c", *(f"{unit.name}.c" for unit in code.units), *map(str, model_sources())]
     flags = ["-std=gnu11", "-O1", "-g", f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all", "-Wall", "-Werror"]
     folders = [f"-I{include_dir()}", f"-I{kernel_include_dir()}", "-I."]
     run([str(probe(None).path), *flags, *folders, *sources, "-lm", "-lpthread", "-o", "main"], tmp_path)

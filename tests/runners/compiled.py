@@ -29,7 +29,7 @@ from relaybuild.lower.sources import include_dir as kernel_include_dir
 from relaybuild.partition.backend import CodegenOptions, GeneratedCode
 from relaybuild.passes.infra import PassContext
 from relaybuild.passes.pipelines import default_pipeline
-from relaybuild.runtime import include_dir, load_module, source_dir
+from relaybuild.runtime import include_dir, load_module, model_sources
 from relaybuild.target import Target
 
 Array: TypeAlias = NDArray[Any]
@@ -138,7 +138,7 @@ def build_together(code: GeneratedCode, target: str, path: Path) -> None:
     flags = (*KERNEL_CFLAGS, "-O1", *Target.parse(target).cflags)
     units = [Unit(f"kernels{part}", "\n".join(kernels[part::UNITS]), flags) for part in range(UNITS)]
     units += [Unit(unit.name, unit.text) for unit in code.units if not unit.hot]
-    units.append(Unit("runtime", (source_dir() / "runtime.c").read_text(encoding="utf-8")))
+    units += [Unit(source.stem, source.read_text(encoding="utf-8")) for source in model_sources()]
     include_dirs = (include_dir(), kernel_include_dir())
     spec = LibrarySpec("model", tuple(units), include_dirs, driver._evaluate_weights(code))
     build_library(spec, probe(None), path.parent / "build", path, jobs=2)

@@ -135,6 +135,7 @@ def _program_text(
         "",
         f"RB_DEFINE_MODEL({spec.symbol}, program);",
         "RB_DEFINE_ENTRY(program);",
+        "RB_DEFINE_MAIN(program);",
         "",
     ]
     return "\n".join(lines)

@@ -93,7 +93,7 @@ static RbStatus rb_call_region(RbRegionState *state, const void *const *inputs, 
   }
   RbValue result = {RB_VALUE_NONE, 0, {0}};
   const int32_t count = signature->num_inputs + signature->num_outputs;
-  return state->region->call(state->self, state->values, count, &result) ? RB_ERROR_REGION : RB_OK;
+  return rb_invoke(state->region, state->self, state->values, count, &result) ? RB_ERROR_REGION : RB_OK;
 }
 
 RbStatus rb_region(const RbFrame *frame, int32_t region, const void *const *inputs, void *const *outputs,

@@ -7,10 +7,10 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from relaybuild.runtime import TensorSpec, include_dir, source_dir
+from relaybuild.runtime import TensorSpec, include_dir, model_sources
 
 DATA = Path(__file__).parent / "data"
-RUNTIME = source_dir() / "runtime.c"
+RUNTIME = model_sources()
 STRICT = ("-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic")
 
 INPUTS = (TensorSpec("x", (2, 64), "float32"), TensorSpec("the bias", (64,), "float32"))
@@ -27,14 +27,14 @@ def cc(*arguments: str | Path) -> None:
 def build_library(output: Path, source: str = "program.c", defines: Sequence[str] = ()) -> Path:
     """A model library at `output` from a program in data/ and the runtime."""
     flags = (*STRICT, "-O1", "-fPIC", "-shared", "-fvisibility=hidden", f"-I{include_dir()}")
-    cc(*flags, *(f"-D{define}" for define in defines), DATA / source, RUNTIME, "-o", output, "-pthread")
+    cc(*flags, *(f"-D{define}" for define in defines), DATA / source, *RUNTIME, "-o", output, "-pthread")
     return output
 
 
 def build_stress(folder: Path, header: str, flags: Sequence[str]) -> Path:
     """The C stress consumer with program and runtime in one executable."""
     (folder / "sample.h").write_text(header)
-    sources = (DATA / "program.c", RUNTIME, DATA / "stress.c")
+    sources = (DATA / "program.c", *RUNTIME, DATA / "stress.c")
     include = (f"-I{folder}", f"-I{include_dir()}")
     cc(*STRICT, "-D_GNU_SOURCE", "-g", "-O1", *flags, *include, *sources, "-o", folder / "stress", "-pthread")
     return folder / "stress"

@@ -67,8 +67,9 @@ RB_HIDDEN int32_t rb_raise(const char *format, ...)
 #endif
     ;
 
-/* Checks number, dtype, shape, strides, alignment and device of the arguments against a signature, and stores where the
- * first element of each lies. Returns 0, or -1 as rb_raise() does. */
+/* Checks number, dtype, shape, strides, alignment and device of the arguments against a signature, and that no output
+ * shares memory with another of them; stores where the first element of each lies. Returns 0, or -1 as rb_raise() does.
+ */
 RB_HIDDEN int32_t rb_unpack(const RbSignature *signature, const RbValue *args, int32_t num_args, void **data);
 
 /* A module that is no C code: bytes that the runtime of its type key reads. */
@@ -89,6 +90,10 @@ typedef struct RbRegion {
   const RbBlob *blob; /* what computes it, or NULL where it is code */
 } RbRegion;
 
+/* Calls a region's function from inside of the library: it returns what the function does, whose failure is then told
+ * to rb_last_error() alone. */
+RB_HIDDEN int32_t rb_invoke(const RbRegion *region, void *self, const RbValue *args, int32_t num_args, RbValue *result);
+
 /* The functions of the backends in a library, and the modules that bring them: module 0 is the library itself, and
  * `parents` says which module imported each (-1 for module 0). */
 typedef struct RbLibrary {
@@ -105,6 +110,11 @@ typedef struct RbLibrary {
 /* The type of the symbol relaybuild_library_v1 of a shared library. */
 typedef const RbLibrary *(*RbLibraryEntry)(void);
 #define RELAYBUILD_LIBRARY_ENTRY "relaybuild_library_v1"
+
+/* Why the calling thread's last call of a packed function of a shared library failed; "" if none did. The type of the
+ * symbol relaybuild_last_error_v1. */
+typedef const char *(*RbLastError)(void);
+#define RELAYBUILD_LAST_ERROR_ENTRY "relaybuild_last_error_v1"
 
 #ifdef __cplusplus
 }

@@ -108,6 +108,20 @@ RB_HIDDEN void rb_instance_destroy(RbInstance *instance);
 RB_HIDDEN int32_t rb_instance_num_threads(const RbInstance *instance);
 RB_HIDDEN const char *rb_last_error(void);
 
+/* The instances that serve a library's packed function. */
+struct RbPoolMember;
+typedef struct RbPool {
+  const RbProgram *program;
+  struct RbPoolMember *_Atomic first;
+} RbPool;
+
+/* Runs the program on packed arguments: its inputs, then its outputs. Calls may come from several threads at once; each
+ * uses an instance that no other uses, with the default number of threads. Returns 0, or -1 as rb_raise() does. */
+RB_HIDDEN int32_t rb_pool_call(RbPool *pool, const RbValue *args, int32_t num_args);
+
+/* Frees the instances that no call is using. */
+RB_HIDDEN void rb_pool_free(RbPool *pool);
+
 /* Defines the functions that carry the model's name, NAME_create and so on; PROGRAM is an object of type RbProgram. */
 #define RB_DEFINE_MODEL(NAME, PROGRAM)                                                                                 \
   RB_EXPORT RbStatus NAME##_create(int32_t threads, RbInstance **out);                                                 \
@@ -154,5 +168,19 @@ RB_HIDDEN const char *rb_last_error(void);
     return &api;                                                                                                       \
   }                                                                                                                    \
   extern const int rb_entry_defined
+
+/* Defines the packed function "main" of a shared library, which runs the whole program; used as RB_DEFINE_ENTRY is. */
+#define RB_DEFINE_MAIN(PROGRAM)                                                                                        \
+  static RbPool rb_main_pool = {&(PROGRAM), NULL};                                                                     \
+  __attribute__((destructor)) static void rb_main_free(void) {                                                         \
+    rb_pool_free(&rb_main_pool);                                                                                       \
+  }                                                                                                                    \
+  RB_EXPORT int32_t __tvm_ffi_main(void *self, const RbValue *args, int32_t num_args, RbValue *result);                \
+  int32_t __tvm_ffi_main(void *self, const RbValue *args, int32_t num_args, RbValue *result) {                         \
+    (void)self;                                                                                                        \
+    (void)result;                                                                                                      \
+    return rb_pool_call(&rb_main_pool, args, num_args);                                                                \
+  }                                                                                                                    \
+  extern const int rb_main_defined
 
 #endif

@@ -18,7 +18,7 @@ from relaybuild.ir.expr import Expr, Function, Tuple
 from relaybuild.ir.interpreter import interpret
 from relaybuild.lower.sources import include_dir as kernel_include_dir
 from relaybuild.partition.backend import GeneratedCode
-from relaybuild.runtime import include_dir, source_dir
+from relaybuild.runtime import include_dir, model_sources
 from relaybuild.target import Target
 
 STRICT = ("-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only", "-O1")
@@ -148,7 +148,7 @@ def test_a_network_under_the_sanitizers(target: str, tmp_path: Path) -> None:
         "weights": weights_text(code),
         "main": main_text(batch, batch.function()),
     }
-    texts["runtime"] = (source_dir() / "runtime.c").read_text()
+    texts.update((source.stem, source.read_text()) for source in model_sources())
     for name, text in texts.items():
         (tmp_path / f"{name}.c").write_text(text)
     sources = [str(tmp_path / f"{name}.c") for name in texts]

@@ -96,4 +96,5 @@ static const RbProgram program = {
 DEFINE(MODEL);
 #ifndef STATIC_MODEL
 RB_DEFINE_ENTRY(program);
+RB_DEFINE_MAIN(program);
 #endif
