@@ -20,7 +20,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "passes": BASE | {"ir"},
     "frontend": BASE | {"ir"},
     "lower": BASE | {"ir"},
-    "partition": BASE | {"ir", "passes"},
+    "partition": BASE | {"ir", "passes", "lower"},
     "contrib": BASE | {"ir", "lower", "partition"},
     "build": BASE,
     "runtime": BASE,
