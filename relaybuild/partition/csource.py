@@ -402,8 +402,8 @@ class _Writer:
         return f"aligned_alloc({ALIGNMENT}, {self.layout.buffer_bytes})"
 
     def _no_memory(self) -> str:
-        symbol, num_bytes = self.generator.symbol, self.layout.buffer_bytes
-        return f"rb_raise({c_string(f"out of memory: region '{symbol}' needs {num_bytes} bytes of buffers")})"
+        text = f"out of memory: region '{self.generator.symbol}' needs {self.layout.buffer_bytes} bytes of buffers"
+        return f"rb_raise({c_string(text)})"
 
     def _wrapper(self) -> list[str]:
         layout, symbol = self.layout, self.generator.symbol
