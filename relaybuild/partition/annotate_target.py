@@ -16,8 +16,8 @@ from typing import ClassVar
 from relaybuild.ir.expr import Call, Expr, Function, RefCreate, RefRead, RefWrite, Tuple, TupleGetItem
 from relaybuild.ir.module import IRModule
 from relaybuild.partition.backend import HOST
-from relaybuild.partition.placement import choose
-from relaybuild.partition.regions import Markable, Regions, read_regions, write_regions
+from relaybuild.partition.placement import Chooser
+from relaybuild.partition.regions import Markable, Regions, chosen_functions, read_regions, write_regions
 from relaybuild.passes._blocks import is_sealed
 from relaybuild.passes._effects import find_effects
 from relaybuild.passes.infra import ModulePass, PassContext, PassInfo, is_left_alone
@@ -28,19 +28,24 @@ class AnnotateTarget(ModulePass):
     """`targets` are tags of compilers by priority; one may be given as it is.
 
     With `include_non_call_ops`, tuples and fields are marked for the compiler of all their operands, else for the host,
-    and so are references for the host; without, they have no marks.
+    and so are references for the host; without, they have no marks. Without `include_constants`, operators over
+    constants alone are as constants are: they can be computed once instead of at every run. `functions` are the names
+    of those in which anything is marked; none means all.
     """
 
     info: ClassVar[PassInfo] = PassInfo("AnnotateTarget", 0, ("InferType",))
     targets: Sequence[str] = ()
     include_non_call_ops: bool = True
+    include_constants: bool = True
+    functions: Sequence[str] = ()
 
     def transform_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
         tags = (self.targets,) if isinstance(self.targets, str) else tuple(self.targets)
+        chosen = chosen_functions(mod, self.functions)
         effects = find_effects(mod)
         done: dict[str, Function] = {}
         for name, function in mod.functions.items():
-            if is_left_alone(function) or is_sealed(function):
+            if name not in chosen or is_left_alone(function) or is_sealed(function):
                 done[name] = function
             else:
                 regions = read_regions(function, in_order=bool(effects[name].own))
@@ -50,12 +55,13 @@ class AnnotateTarget(ModulePass):
     def _chosen(self, regions: Regions, tags: Sequence[str]) -> Regions:
         chosen: dict[int, str] = {}
         markable = Markable()
+        chooser = Chooser(tags, regions.order, self.include_constants)
         for node in regions.order:
             known = regions.tag_of(node)
             if known is not None and known != HOST:
                 chosen[id(node)] = known
             elif regions.blocks.of(node) is not None and markable.holds(node):
-                tag = self._tag(node, chosen, tags)
+                tag = self._tag(node, chosen, chooser)
                 if tag is not None:
                     chosen[id(node)] = tag
 
@@ -65,21 +71,21 @@ class AnnotateTarget(ModulePass):
 
         return regions.regrouped(group_of, lambda node: chosen.get(id(node)))
 
-    def _tag(self, node: Expr, chosen: dict[int, str], tags: Sequence[str]) -> str | None:
+    def _tag(self, node: Expr, chosen: dict[int, str], chooser: Chooser) -> str | None:
         """The compiler of a node that has no mark for one."""
         if isinstance(node, Call):
-            return (choose(node, tags).tag or HOST) if node.args else None
+            return (chooser.choose(node).tag or HOST) if node.args and not chooser.is_constant(node) else None
         if not self.include_non_call_ops:
             return None
         if isinstance(node, (Tuple, TupleGetItem)):
-            return _common_tag(node, chosen)
+            return _common_tag(node, chosen, chooser)
         return HOST if isinstance(node, (RefCreate, RefRead, RefWrite)) else None
 
 
-def _common_tag(node: Expr, chosen: dict[int, str]) -> str | None:
-    """Variables, constants and calls without operands have no say; what else has no mark is the host's."""
+def _common_tag(node: Expr, chosen: dict[int, str], chooser: Chooser) -> str | None:
+    """What is constant, variables and calls without operands have no say; what else has no mark is the host's."""
     operands = node.children()
     if not operands:
         return None
-    said = {chosen.get(id(child), HOST) for child in operands if child.children()}
+    said = {chosen.get(id(child), HOST) for child in operands if child.children() and not chooser.is_constant(child)}
     return said.pop() if len(said) == 1 else HOST

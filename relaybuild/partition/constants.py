@@ -31,6 +31,20 @@ def with_constants_outside(call: Call, is_outside: Callable[[Constant], bool]) -
     return result
 
 
+def constant_exprs(nodes: Sequence[Expr]) -> ConstantExprs:
+    """Which expressions of a function are computed from constants alone, seen through its lets.
+
+    `nodes` are all of the function's, children before parents.
+    """
+    bound: set[int] = set()
+    exprs = ConstantExprs(lambda node: id(node) in bound)
+    # a value can only name what lets further out have bound, and these come later
+    for node in reversed(nodes):
+        if isinstance(node, Let) and exprs.holds(node.value):
+            bound.add(id(node.var))
+    return exprs
+
+
 def constant_arguments(mod: IRModule, name: str) -> frozenset[int]:
     """Numbers of the tensors among a function's parameters that are the same at every run, wherever it is called.
 
@@ -43,7 +57,7 @@ def constant_arguments(mod: IRModule, name: str) -> frozenset[int]:
         nodes = list(post_order(function))
         if any(_hands_on(node, name) for node in nodes):
             return frozenset()
-        constant = _constants(nodes)
+        constant = constant_exprs(nodes)
         calls += [(node, constant) for node in nodes if isinstance(node, Call) and _is_function(node.op, name)]
     places = [_constant_leaves(call.args, constant) for call, constant in calls]
     if not places:
@@ -63,17 +77,6 @@ def _is_function(node: object, name: str) -> bool:
 def _hands_on(node: Expr, name: str) -> bool:
     values = node.args if isinstance(node, Call) else node.children()
     return any(_is_function(value, name) for value in values)
-
-
-def _constants(nodes: Sequence[Expr]) -> ConstantExprs:
-    """Which expressions of a function are constant, seen through its lets; `nodes` are in post order."""
-    bound: set[int] = set()
-    exprs = ConstantExprs(lambda node: id(node) in bound)
-    # a value can only name what lets further out have bound, and these come later in post order
-    for node in reversed(nodes):
-        if isinstance(node, Let) and exprs.holds(node.value):
-            bound.add(id(node.var))
-    return exprs
 
 
 _Identity = tuple[int, tuple[int, ...]]

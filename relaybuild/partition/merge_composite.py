@@ -33,16 +33,21 @@ from relaybuild.ir.pattern import (
 from relaybuild.ir.pattern.matcher import is_sealed, nodes_of
 from relaybuild.partition import pattern_table as tables
 from relaybuild.partition.pattern_table import Entry, PatternTable
+from relaybuild.partition.regions import chosen_functions
 from relaybuild.passes._effects import Effects, find_effects
 from relaybuild.passes.infra import ModulePass, PassContext, PassInfo, is_left_alone
 
 
 @dataclass(frozen=True, repr=False)
 class MergeComposite(ModulePass):
-    """Composite functions from a table of patterns: entries `(name, pattern[, check])`, or the tag of a table."""
+    """Composite functions from a table of patterns: entries `(name, pattern[, check])`, or the tag of a table.
+
+    `functions` are the names of those in which anything is merged; none means all.
+    """
 
     info: ClassVar[PassInfo] = PassInfo("MergeComposite", 0)
     table: Iterable[Any] | str = ()
+    functions: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         given = _known(self.table) if isinstance(self.table, str) else tables.pattern_table(self.table)
@@ -50,10 +55,13 @@ class MergeComposite(ModulePass):
 
     def transform_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
         entries = tables.pattern_table(self.table)
+        chosen = chosen_functions(mod, self.functions)
         effects = find_effects(mod)
         return mod.with_functions(
             {
-                name: function if _is_closed(function) else _merged(mod, name, entries, effects[name], ctx)
+                name: _merged(mod, name, entries, effects[name], ctx)
+                if name in chosen and not _is_closed(function)
+                else function
                 for name, function in mod.functions.items()
             }
         )

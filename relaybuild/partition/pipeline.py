@@ -20,13 +20,18 @@ BIND_LIMIT = 4096
 """Weights of more bytes are handed to regions."""
 
 
-def partition(mod: IRModule, tags: Sequence[str], *, bind_limit: int = BIND_LIMIT) -> IRModule:
+def partition(
+    mod: IRModule, tags: Sequence[str], *, bind_limit: int = BIND_LIMIT, mod_name: str = "default"
+) -> IRModule:
     """The module with a function for each region that one of the backends `tags` takes, typed.
 
+    `mod_name` becomes part of the functions' names: letters, digits and `_` alone.
+
     Marks that the module has are kept, also for other tags. Weights of more than `bind_limit` bytes are arguments of
-    the regions' calls, and so is what is computed from constants outside; other constants stand in the functions. Runs
-    under the current PassContext. Raises UserError for a backend's pattern that is not named after its tag, and for
-    marks that contradict each other.
+    the regions' calls, and so is what is computed from constants alone, which no backend is asked about; other
+    constants stand in the functions. Runs under the current PassContext.
+
+    Raises UserError for a backend's pattern that is not named after its tag, and for marks that contradict each other.
     """
     asked = by_priority(tags)
     table = [entry for tag in asked for entry in _named_after(tag, table_of(tag))]
@@ -35,9 +40,10 @@ def partition(mod: IRModule, tags: Sequence[str], *, bind_limit: int = BIND_LIMI
         InferType(),
         # whole patterns before single calls, whichever backend has them
         MergeComposite(table),
-        AnnotateTarget(asked),
+        # weights that are prepared by operators are prepared once, by the host
+        AnnotateTarget(asked, include_constants=False),
         MergeCompilerRegions(),
-        PartitionGraph(bind_limit=bind_limit),
+        PartitionGraph(mod_name=mod_name, bind_limit=bind_limit),
         InferType(),
     )
     return Sequential(passes, name="partition")(mod)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from relaybuild.ir.expr import Call, Function, Span
+from relaybuild.ir.expr import Call, Expr, Function, Span
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.op import Op
 from relaybuild.partition.backend import HOST, supports
+from relaybuild.partition.constants import constant_exprs
 from relaybuild.partition.merge_composite import unmerged
 from relaybuild.partition.pattern_table import table_of
 from relaybuild.partition.regions import Regions, read_regions
@@ -51,26 +52,47 @@ class Placement:
     reason: str
 
 
-def choose(call: Call, tags: Sequence[str]) -> Choice:
-    """The first compiler that takes a typed call.
+class Chooser:
+    """Chooses compilers, by priority in `tags`, for the calls of one function.
 
-    A function cut out for a pattern goes to the compiler by which the pattern's name begins; other functions, and
-    operators that no predicate takes, stay with the host.
+    `nodes` are all of the function's, children before parents. With `include_constants`, compilers are also asked about
+    operators over constants alone.
     """
-    name = composite_name(call)
-    if name is not None:
-        tag = name.split(".", 1)[0]
-        return Choice(tag) if tag in tags else Choice(None, (Refusal(tag, f"'{name}' is a pattern of '{tag}'"),))
-    if not isinstance(call.op, Op):
-        return Choice(None, (Refusal(HOST, "only calls of operators and patterns are placed"),))
-    refusals: list[Refusal] = []
-    for tag in tags:
-        answer = supports(tag, call)
-        if answer is True:
-            return Choice(tag, tuple(refusals))
-        reason = answer if isinstance(answer, str) else f"'{tag}' does not take '{call.op_name}'"
-        refusals.append(Refusal(tag, reason, given=isinstance(answer, str)))
-    return Choice(None, tuple(refusals))
+
+    def __init__(self, tags: Sequence[str], nodes: Sequence[Expr], include_constants: bool = False) -> None:
+        self._tags = tags
+        self._constants = None if include_constants else constant_exprs(nodes)
+
+    def is_constant(self, node: Expr) -> bool:
+        """Whether a node is the same at every run, and therefore computed once, by no compiler."""
+        return self._constants is not None and self._constants.holds(node)
+
+    def choose(self, call: Call) -> Choice:
+        """The first compiler that takes a typed call.
+
+        A function cut out for a pattern goes to the compiler by which the pattern's name begins; other functions,
+        operators over constants alone, and those that no predicate takes stay with the host.
+        """
+        name = composite_name(call)
+        if name is not None:
+            tag = name.split(".", 1)[0]
+            reason = f"'{name}' is a pattern of '{tag}', which is not asked"
+            return Choice(tag) if tag in self._tags else Choice(None, (Refusal(tag, reason),))
+        if not isinstance(call.op, Op):
+            return Choice(None, (Refusal(HOST, "only calls of operators and patterns are placed"),))
+        if self.is_constant(call):
+            return Choice(None, (Refusal(HOST, "it is computed once, from constants alone", given=True),))
+        return self._ask(call)
+
+    def _ask(self, call: Call) -> Choice:
+        refusals: list[Refusal] = []
+        for tag in self._tags:
+            answer = supports(tag, call)
+            if answer is True:
+                return Choice(tag, tuple(refusals))
+            reason = answer if isinstance(answer, str) else f"'{tag}' does not take '{call.op_name}'"
+            refusals.append(Refusal(tag, reason, given=isinstance(answer, str)))
+        return Choice(None, tuple(refusals))
 
 
 def composite_name(call: Call) -> str | None:
@@ -93,7 +115,8 @@ def find_placements(mod: IRModule, tags: Sequence[str]) -> tuple[Placement, ...]
         if isinstance(compiler, str):
             found += [Placement(name, call, call.span, compiler, "") for call in _calls(regions[name])]
         elif not is_sealed(function):
-            found += [_placement(name, call, regions[name], tags, refusals) for call in _calls(regions[name])]
+            chooser = Chooser(tags, regions[name].order)
+            found += [_placement(name, call, regions[name], chooser, refusals) for call in _calls(regions[name])]
     return tuple(found)
 
 
@@ -107,12 +130,12 @@ def _calls(regions: Regions) -> list[Call]:
 
 
 def _placement(
-    name: str, call: Call, regions: Regions, tags: Sequence[str], refusals: Mapping[int, Sequence[Refusal]]
+    name: str, call: Call, regions: Regions, chooser: Chooser, refusals: Mapping[int, Sequence[Refusal]]
 ) -> Placement:
     marked = regions.tag_of(call)
     if marked is not None and marked != HOST:
         return Placement(name, call, call.span, marked, "")
-    choice = choose(call, tags)
+    choice = chooser.choose(call)
     refused = Choice(choice.tag, (*choice.refusals, *refusals.get(id(call), ())))
     return Placement(name, call, call.span, choice.tag, refused.reason)
 

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TypeGuard
 
 from relaybuild.errors import UserError
 from relaybuild.ir.expr import Call, Expr, Function, RefCreate, RefRead, RefWrite, Tuple, TupleGetItem
+from relaybuild.ir.module import IRModule
 from relaybuild.ir.op import Op, get_op
 from relaybuild.ir.ops.compiler_annotation import BEGIN, END, CompilerAttrs
 from relaybuild.ir.scopes import is_atom
@@ -84,6 +86,16 @@ class Groups:
     def join(self, into: int, other: int) -> None:
         """Make one set of two; the first's member stands for it."""
         self._leader[self.find(other)] = self.find(into)
+
+
+def chosen_functions(mod: IRModule, names: Sequence[str]) -> frozenset[str]:
+    """The functions of a module that a pass works on: those named, or all. Raises UserError for one that is missing."""
+    for name in names:
+        if name not in mod:
+            near = get_close_matches(name, mod, 3)
+            hint = f"the nearest are {', '.join(near)}" if near else f"it has {', '.join(mod)}"
+            raise UserError(f"the module has no function '@{name}' to be partitioned; {hint}")
+    return frozenset(names or mod)
 
 
 def is_mark(node: Expr) -> TypeGuard[Call]:

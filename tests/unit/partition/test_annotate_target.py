@@ -7,6 +7,7 @@ import itertools
 import pytest
 from partitioning import VECTOR, begin, compiled, end, op_names, ops_of, partition, run, takes, vectors
 
+from relaybuild.errors import UserError
 from relaybuild.ir.expr import Call, Function
 from relaybuild.ir.infer import infer_types
 from relaybuild.ir.module import IRModule
@@ -224,3 +225,30 @@ def test_functions_of_other_compilers_are_left_alone() -> None:
     name = next(iter(compiled(once)))
     assert run(once, AnnotateTarget("a"))[name] is once[name]
     assert op_names(once[name]) == ["nn.relu"]
+
+
+TWO_FUNCTIONS = f"def @main(%x: {VECTOR}) {{ exp(@g(%x)) }} def @g(%x: {VECTOR}) -> {VECTOR} {{ exp(%x) }}"
+
+
+def test_functions_that_are_named_are_marked_alone() -> None:
+    takes("a", "exp")
+    after = partition_functions("g")
+    assert [name for name in after if "Compiler" in after[name].attrs] == ["relaybuild_default_a_g_0"]
+    assert len(partition_functions("g", "main")) == 4
+
+
+def test_a_function_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(UserError, match="no function '@mian' to be partitioned; the nearest are main"):
+        partition_functions("mian")
+
+
+def partition_functions(*names: str) -> IRModule:
+    return run(parse(TWO_FUNCTIONS), AnnotateTarget("a", functions=names), PartitionGraph())
+
+
+def test_what_is_computed_from_constants_has_no_marks_where_it_is_left_out() -> None:
+    takes("a", "add", "exp")
+    mod = vectors("add(%x, exp(full(fill_value=0.0, shape=[3])))", "x")
+    wanted = vectors(end(f"add({begin('%x')}, {begin('exp(full(fill_value=0.0, shape=[3]))')})"), "x")
+    assert structural_equal(run(mod, AnnotateTarget("a", include_constants=False)), wanted)
+    assert not structural_equal(run(mod, AnnotateTarget("a")), wanted)

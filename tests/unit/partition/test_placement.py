@@ -51,7 +51,7 @@ def test_a_pattern_is_one_call() -> None:
     body = f'%0 = fn (%y: {VECTOR}, Composite="v.exp_log") {{ log(exp(%y)) }}; tanh(%0(%x))'
     mod = vectors(body, "x")
     assert placed(mod, "v") == [("", "v", ""), ("tanh", None, "'v' does not take 'tanh'")]
-    assert placed(mod, "w")[0] == ("", None, "'v.exp_log' is a pattern of 'v'")
+    assert placed(mod, "w")[0] == ("", None, "'v.exp_log' is a pattern of 'v', which is not asked")
 
 
 def test_placements_are_the_same_at_each_stage() -> None:
