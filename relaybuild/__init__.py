@@ -1,12 +1,14 @@
-"""The public names of relaybuild, each imported when it is first used."""
+"""The public names of relaybuild, each imported when it is first used; what registered functions are of its own."""
 
 from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from relaybuild.registry import get_global_func, register_deferred, register_func
+
 if TYPE_CHECKING:
-    from relaybuild import ir, relay, target
+    from relaybuild import ir, relay, runtime, target
     from relaybuild.driver import Artifact, compile
     from relaybuild.ir.interpreter import interpret
     from relaybuild.ir.module import IRModule
@@ -14,6 +16,9 @@ if TYPE_CHECKING:
     from relaybuild.runtime.module import Module, load_module
 
 __version__ = "0.1.0"
+
+# the runtime is below what compiles, and asks for it by name
+register_deferred("runtime.csource.export_library", "relaybuild.packaging", "export_csource")
 
 _HOMES = {
     "Artifact": "relaybuild.driver",
@@ -31,15 +36,18 @@ __all__ = [
     "Module",
     "__version__",
     "compile",
+    "get_global_func",
     "interpret",
     "ir",
     "load_module",
     "parse",
+    "register_func",
     "relay",
+    "runtime",
     "target",
 ]
 
-_FOLDERS = ("ir", "relay", "target")
+_FOLDERS = ("ir", "relay", "runtime", "target")
 
 
 def __getattr__(name: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -15,6 +15,7 @@ from relaybuild.errors import UserError
 from relaybuild.ir.expr import Call, Function
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.types import TensorType, TupleType, Type
+from relaybuild.registry import get_global_func, list_global_func_names
 from relaybuild.target import Target
 
 HOST = "default"
@@ -22,6 +23,9 @@ HOST = "default"
 
 ENTRY_POINTS = "relaybuild.backends"
 """The entry point group by which an installed package brings a backend: each names a `Backend`."""
+
+CODEGEN_PREFIX = "relay.ext."
+"""What the name of a registered function begins with that is the code generator of the tag behind it."""
 
 Supports: TypeAlias = Callable[[Call], "bool | str"]
 """Whether a backend takes a typed call of an operator: True, or why not, or False where there is nothing to say."""
@@ -181,8 +185,62 @@ def supports(tag: str, call: Call) -> bool | str:
 
 
 def all_backends() -> Mapping[str, Backend]:
-    """Every backend by tag: registered ones, those of installed packages, and the folders of `relaybuild.contrib`."""
-    return {**_found_backends(), **_registered} if _registered else _found_backends()
+    """Every backend by tag: registered ones, those of installed packages, and the folders of `relaybuild.contrib`.
+
+    A registered function `relay.ext.<tag>` is the code generator of its tag, whether there is a backend of that tag or
+    not, and `relay.ext.<tag>.optimize` runs before it.
+    """
+    known = {**_found_backends(), **_registered} if _registered else _found_backends()
+    names = list_global_func_names(CODEGEN_PREFIX)
+    return {**known, **_with_functions(known, names)} if names else known
+
+
+def _with_functions(known: Mapping[str, Backend], names: Sequence[str]) -> Mapping[str, Backend]:
+    """Backends by tag whose code generators are registered functions."""
+    found: dict[str, Backend] = {}
+    for name in names:
+        tag, _, hook = name.removeprefix(CODEGEN_PREFIX).partition(".")
+        codegen = RegisteredCodegen(name)
+        if tag and not hook:
+            backend = known.get(tag) or Backend(tag, tag, "", codegen)
+            optimize = get_global_func(f"{name}.optimize", allow_missing=True) or backend.optimize
+            found[tag] = replace(backend, codegen=codegen, optimize=optimize)
+    return found
+
+
+@dataclass(frozen=True)
+class RegisteredCodegen:
+    """The code generator that is a registered function `name`.
+
+    The function takes a region's function, whose `global_symbol` is the symbol S, and returns a module: one of C or C++
+    text that defines `__tvm_ffi_S`, or one of another type key that has a function S, whose bytes become a blob. It may
+    also return a GeneratedCode. Raises UserError where it returns anything else.
+    """
+
+    name: str
+
+    def __call__(self, function: Function, options: CodegenOptions) -> GeneratedCode:
+        made = get_global_func(self.name)(function.with_attr("global_symbol", options.symbol))
+        if isinstance(made, GeneratedCode):
+            return made
+        type_key = getattr(made, "type_key", None)
+        if type_key == "c":
+            return self._source(made.get_source(), made.language, options.symbol)
+        if isinstance(type_key, str) and hasattr(made, "save_to_binary"):
+            return GeneratedCode(blob=Blob(type_key, made.save_to_binary()))
+        raise UserError(
+            f"'{self.name}' returned a {type(made).__name__} for region '{options.symbol}', expected a module, such as "
+            "relaybuild.runtime.csource_module_create(code)"
+        )
+
+    def _source(self, text: str, language: str, symbol: str) -> GeneratedCode:
+        # a macro may put the function's whole name together
+        if symbol not in text:
+            raise UserError(
+                f"the text that '{self.name}' made for region '{symbol}' does not define '__tvm_ffi_{symbol}', whose "
+                "symbol is the attribute 'global_symbol' of the function"
+            )
+        return GeneratedCode(units=(SourceUnit(symbol, text, hot=True, language=language),))
 
 
 @cache

@@ -13,7 +13,7 @@ import pytest
 import relaybuild
 
 ROOT = Path(relaybuild.__file__).parent
-BASE = {"errors", "diagnostics", "digest", "target"}
+BASE = {"errors", "diagnostics", "digest", "registry", "target"}
 MAY_IMPORT: dict[str, set[str]] = {
     **dict.fromkeys(BASE, BASE),
     "ir": BASE,
@@ -24,11 +24,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "contrib": BASE | {"ir", "lower", "partition"},
     "build": BASE,
     "runtime": BASE,
-    "driver": BASE | {"ir", "passes", "frontend", "lower", "partition", "contrib", "build", "runtime"},
+    "packaging": BASE | {"build", "runtime"},
+    "backends": BASE | {"ir", "build", "partition", "runtime"},
+    "driver": BASE | {"ir", "passes", "frontend", "lower", "partition", "contrib", "build", "backends", "runtime"},
     "cli": BASE | {"driver", "runtime", "build", "frontend", "ir", "passes"},
     "__main__": {"cli"},
     "relay": BASE | {"ir", "passes"},
-    "": {"driver", "runtime", "ir", "passes", "relay", "target"},
+    "": {"driver", "runtime", "ir", "passes", "registry", "relay", "target"},
 }
 """What a top-level part of the package may import besides itself; "" is the package's own file."""
 

@@ -1,0 +1,34 @@
+"""Compiles modules that are text into libraries of packed functions; knows neither models nor backends."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from relaybuild.build.library import LibrarySpec, Unit, build_library
+from relaybuild.build.toolchain import KERNEL_CFLAGS, probe
+from relaybuild.runtime.csource import CSourceModule
+from relaybuild.runtime.sources import include_dir, packed_sources
+
+
+def export_csource(
+    module: CSourceModule,
+    path: Path,
+    *,
+    cc: str | None = None,
+    flags: Sequence[str] = (),
+    include_dirs: Sequence[Path] = (),
+    link_files: Sequence[str] = (),
+) -> None:
+    """Put a library of a module's text and what packed functions need at `path`, complete or not at all.
+
+    `flags` come behind those for kernels. Raises UserError where the file cannot be written, ToolError where the text
+    does not compile or needs what no library has.
+    """
+    toolchain = probe(cc)
+    own = Unit("module", module.code, (*KERNEL_CFLAGS, *flags), module.language, tuple(include_dirs))
+    shared = [Unit(source.stem, source.read_text(encoding="utf-8")) for source in packed_sources()]
+    spec = LibrarySpec(path.stem, (own, *shared), (include_dir(),), link_files=tuple(link_files))
+    with tempfile.TemporaryDirectory(prefix="relaybuild-") as folder:
+        build_library(spec, toolchain, Path(folder) / "build", path)
