@@ -32,6 +32,15 @@ from relaybuild.passes.infra import ModulePass, PassContext, PassInfo, is_left_a
 PREFIX = "relaybuild"
 
 
+@dataclass(frozen=True)
+class Plan:
+    """The regions of one function, by number the names of the functions to come, and whether references play a part."""
+
+    regions: Regions
+    names: Sequence[str]
+    has_effects: bool
+
+
 @dataclass(frozen=True, repr=False)
 class PartitionGraph(ModulePass):
     """A region's function is named after `mod_name`, which may be empty, its compiler, the function that it was in,
@@ -53,20 +62,27 @@ class PartitionGraph(ModulePass):
             )
 
     def transform_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
-        effects = find_effects(mod)
         done = dict(mod.functions)
+        for name, plan in self.plan(mod).items():
+            cutter = _Cutter(plan.regions, plan.names, self._binds, self._lifts, plan.has_effects)
+            done[name] = cutter.run() if plan.names else plan.regions.function
+            done.update(cutter.functions)
+        return mod.with_functions(done)
+
+    def plan(self, mod: IRModule) -> dict[str, Plan]:
+        """What will be cut out of each function, and what it will be named. Raises UserError for marks that contradict
+        each other."""
+        effects = find_effects(mod)
+        taken = set(mod)
+        plans: dict[str, Plan] = {}
         for name, function in mod.functions.items():
             if is_left_alone(function) or is_sealed(function):
                 continue
             has_effects = bool(effects[name].own)
             regions = _with_calls(read_regions(function, in_order=has_effects))
-            if not regions.tags:
-                done[name] = regions.function
-                continue
-            cutter = _Cutter(regions, self._names(regions, name, done), self._binds, self._lifts, has_effects)
-            done[name] = cutter.run()
-            done.update(cutter.functions)
-        return mod.with_functions(done)
+            names = [self._name(tag, name, number, taken) for number, tag in enumerate(regions.tags)]
+            plans[name] = Plan(regions, names, has_effects)
+        return plans
 
     def _binds(self, constant: Constant) -> bool:
         """Whether a constant that a region is given stands in its function."""
@@ -76,16 +92,12 @@ class PartitionGraph(ModulePass):
         """Whether a constant stays outside wherever it stood."""
         return self.bind_limit is not None and constant.is_weight and constant.data.nbytes > self.bind_limit
 
-    def _names(self, regions: Regions, function: str, taken: dict[str, Function]) -> list[str]:
-        """By number of a region, a name that no function has."""
-        used = set(taken)
-        names: list[str] = []
-        for number, tag in enumerate(regions.tags):
-            parts = [PREFIX, self.mod_name, tag, function, str(number)]
-            base = re.sub(r"[^A-Za-z0-9_]", "_", "_".join(part for part in parts if part))
-            names.append(_fresh(base, used))
-            used.add(names[-1])
-        return names
+    def _name(self, tag: str, function: str, number: int, taken: set[str]) -> str:
+        """A name that no function has, which is taken from now on."""
+        parts = [PREFIX, self.mod_name, tag, function, str(number)]
+        name = _fresh(re.sub(r"[^A-Za-z0-9_]", "_", "_".join(part for part in parts if part)), taken)
+        taken.add(name)
+        return name
 
 
 def _with_calls(regions: Regions) -> Regions:

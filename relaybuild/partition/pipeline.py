@@ -14,7 +14,7 @@ from relaybuild.partition.merge_composite import MergeComposite
 from relaybuild.partition.partition_graph import PartitionGraph
 from relaybuild.partition.pattern_table import Entry, PatternTable, table_of
 from relaybuild.passes.infer_type import InferType
-from relaybuild.passes.infra import Sequential
+from relaybuild.passes.infra import Pass, Sequential
 
 BIND_LIMIT = 4096
 """Weights of more bytes are handed to regions."""
@@ -33,20 +33,26 @@ def partition(
 
     Raises UserError for a backend's pattern that is not named after its tag, and for marks that contradict each other.
     """
+    cutting = (PartitionGraph(mod_name=mod_name, bind_limit=bind_limit), InferType())
+    return Sequential((*_marking(tags), *cutting), name="partition")(mod)
+
+
+def marked(mod: IRModule, tags: Sequence[str]) -> IRModule:
+    """The typed module with marks around the regions that `partition` would cut out; raises as that does."""
+    return Sequential(_marking(tags), name="partition")(mod)
+
+
+def _marking(tags: Sequence[str]) -> tuple[Pass, ...]:
     asked = by_priority(tags)
-    table = [entry for tag in asked for entry in _named_after(tag, table_of(tag))]
-    passes = (
+    return (
         # the checks of patterns look at types
         InferType(),
         # whole patterns before single calls, whichever backend has them
-        MergeComposite(table),
+        MergeComposite([entry for tag in asked for entry in _named_after(tag, table_of(tag))]),
         # weights that are prepared by operators are prepared once, by the host
         AnnotateTarget(asked, include_constants=False),
         MergeCompilerRegions(),
-        PartitionGraph(mod_name=mod_name, bind_limit=bind_limit),
-        InferType(),
     )
-    return Sequential(passes, name="partition")(mod)
 
 
 def by_priority(tags: Sequence[str]) -> tuple[str, ...]:
@@ -66,4 +72,4 @@ def _named_after(tag: str, table: PatternTable) -> tuple[Entry, ...]:
     return table
 
 
-__all__ = ["BIND_LIMIT", "by_priority", "constant_arguments", "partition"]
+__all__ = ["BIND_LIMIT", "by_priority", "constant_arguments", "marked", "partition"]

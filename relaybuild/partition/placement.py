@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from relaybuild.ir.expr import Call, Expr, Function, Span
+from relaybuild.ir.expr import Call, Expr, Function, GlobalVar, Span
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.op import Op
 from relaybuild.partition.backend import HOST, supports
@@ -43,13 +43,17 @@ class Choice:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a call of a function of the module runs: with a `backend`, or with the host (None) for a `reason`."""
+    """Where a call of a function of the module runs: with a `backend`, or with the host (None) for a `reason`.
+
+    What `is_constant` is computed once, not at every run.
+    """
 
     function: str
     call: Call
     span: Span | None
     backend: str | None
     reason: str
+    is_constant: bool = False
 
 
 class Chooser:
@@ -106,17 +110,23 @@ def find_placements(mod: IRModule, tags: Sequence[str]) -> tuple[Placement, ...]
 
     `mod` is typed and may be at any stage of partitioning: what is marked, or has been cut out, is where it is; what is
     not yet would go to the first of `tags` that takes it. Patterns are taken to have been merged as far as they match.
+    Calls of functions that have been cut out are left out.
     """
     regions = {name: read_regions(_opened(function)) for name, function in mod.functions.items()}
+    return placements_in(mod, regions, tags)
+
+
+def placements_in(mod: IRModule, regions: Mapping[str, Regions], tags: Sequence[str]) -> tuple[Placement, ...]:
+    """`find_placements` of a module's functions, where the regions are known; the calls are those of `regions`."""
     refusals = _pattern_refusals(mod.with_functions({name: each.function for name, each in regions.items()}), tags)
     found: list[Placement] = []
-    for name, function in mod.functions.items():
-        compiler = function.attrs.get("Compiler")
+    for name, each in regions.items():
+        compiler = mod[name].attrs.get("Compiler")
         if isinstance(compiler, str):
-            found += [Placement(name, call, call.span, compiler, "") for call in _calls(regions[name])]
-        elif not is_sealed(function):
-            chooser = Chooser(tags, regions[name].order)
-            found += [_placement(name, call, regions[name], chooser, refusals) for call in _calls(regions[name])]
+            found += [Placement(name, call, call.span, compiler, "") for call in _calls(mod, each)]
+        elif not is_sealed(mod[name]):
+            chooser = Chooser(tags, each.order)
+            found += [_placement(name, call, each, chooser, refusals) for call in _calls(mod, each)]
     return tuple(found)
 
 
@@ -125,8 +135,9 @@ def _opened(function: Function) -> Function:
     return Function(function.params, function.body, function.ret_type) if "Compiler" in function.attrs else function
 
 
-def _calls(regions: Regions) -> list[Call]:
-    return [node for node in regions.order if isinstance(node, Call) and regions.blocks.of(node) is not None]
+def _calls(mod: IRModule, regions: Regions) -> list[Call]:
+    calls = [node for node in regions.order if isinstance(node, Call) and regions.blocks.of(node) is not None]
+    return [call for call in calls if not (isinstance(call.op, GlobalVar) and "Compiler" in mod[call.op].attrs)]
 
 
 def _placement(
@@ -137,7 +148,7 @@ def _placement(
         return Placement(name, call, call.span, marked, "")
     choice = chooser.choose(call)
     refused = Choice(choice.tag, (*choice.refusals, *refusals.get(id(call), ())))
-    return Placement(name, call, call.span, choice.tag, refused.reason)
+    return Placement(name, call, call.span, choice.tag, refused.reason, chooser.is_constant(call))
 
 
 def _pattern_refusals(mod: IRModule, tags: Sequence[str]) -> dict[int, list[Refusal]]:

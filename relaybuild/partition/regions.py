@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
 from typing import TypeGuard
 
 from relaybuild.errors import UserError
@@ -108,14 +109,19 @@ def mark_tag(mark: Call) -> str:
     return mark.attrs.compiler if isinstance(mark.attrs, CompilerAttrs) else HOST
 
 
+@cache
+def _mark_attrs(tag: str) -> CompilerAttrs:
+    return CompilerAttrs(tag)
+
+
 def compiler_begin(value: Expr, tag: str) -> Call:
     """A value on its way into a region."""
-    return Call(get_op(BEGIN), [value], CompilerAttrs(tag), value.span)
+    return Call(get_op(BEGIN), [value], _mark_attrs(tag), value.span)
 
 
 def compiler_end(value: Expr, tag: str) -> Call:
     """A value on its way out of a region."""
-    return Call(get_op(END), [value], CompilerAttrs(tag), value.span)
+    return Call(get_op(END), [value], _mark_attrs(tag), value.span)
 
 
 def may_join(node: Expr, tag: str) -> bool:
