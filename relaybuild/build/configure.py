@@ -1,10 +1,38 @@
-"""Has CMake say which backends are on and what they need; knows no backend by name, and nothing of what they make."""
+"""Has CMake say which backends are on and what they need; knows no backend by name, and nothing of what they make.
+
+CMake evaluates `cmake/detect` of the share folder once. What it said is kept together with the state of all that it
+read and looked for, and is taken again while that is unchanged, without a process being started.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import difflib
+import json
+import os
+import platform
+import re
+import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, BinaryIO
+
+from relaybuild.build import cmake, evidence
+from relaybuild.build.cache_folder import cache_folder
+from relaybuild.build.cmake_output import Position
+from relaybuild.build.files import make_folder, write_atomically, writing
+from relaybuild.digest import Hasher, digest_bytes
+from relaybuild.errors import UserError
+
+_FORMAT = 1
+_ON = frozenset(("1", "ON", "YES", "TRUE", "Y"))
+_OFF = frozenset(("", "0", "OFF", "NO", "FALSE", "N", "IGNORE", "NOTFOUND"))
+_FLAG_LIKE = re.compile(r"use_.*", re.IGNORECASE)
+# What CMake itself and the packages that it finds take from the command line and from the environment.
+_CMAKES_OWN = re.compile(r"CMAKE_\w+|\w+_(ROOT|DIR)")
+_CMAKES_VARIABLES = frozenset(("PATH", "INCLUDE", "LIB", "HOME"))
 
 
 @dataclass(frozen=True)
@@ -12,8 +40,9 @@ class BackendSettings:
     """What CMake found for the backend of one flag.
 
     `value` is the flag as it was set ("ON", "AUTO", "/opt/x"; "OFF" where nothing set it). `libraries` are absolute
-    files or words for the linker, in order; `definitions` are `NAME` or `NAME=VALUE`. `message` says why a backend that
-    was asked for is not enabled; it is empty where it is enabled or its flag is off.
+    files or words for the linker, in order; `definitions` are `NAME` or `NAME=VALUE`; `version` is that of the library
+    behind the backend, where there is one that says it. `message` says why a backend that AUTO asked for is not
+    enabled; it is empty where it is enabled or its flag is off.
     """
 
     flag: str
@@ -22,6 +51,7 @@ class BackendSettings:
     include_dirs: tuple[Path, ...] = ()
     libraries: tuple[str, ...] = ()
     definitions: tuple[str, ...] = ()
+    version: str = ""
     message: str = ""
 
 
@@ -50,4 +80,184 @@ def configure(
     flag that no module obeys, for a value that a flag does not take, for a mistake in the script, for a library that is
     asked for and absent, and where there is no cmake; ToolError if cmake fails otherwise.
     """
-    raise NotImplementedError
+    environment = os.environ if environ is None else environ
+    given = {name: _absolute(value) for name, value in flags.items()}
+    _check_config(config)
+    _check_given(given, modules, has_script=config is not None)
+    if config is None and not any(_needs_cmake(module, given.get(module.flag, "OFF")) for module in modules):
+        return {m.flag: _plain_settings(m, given.get(m.flag, "OFF"), f"option '-D {m.flag}'") for m in modules}
+    request = cmake.DetectRequest(
+        config=Path(os.path.abspath(config)) if config is not None else None,
+        modules={module.flag: module.file for module in modules},
+        given=given,
+    )
+    record = _record_path(request, cache_dir if cache_dir is not None else cache_folder(environment), environment)
+    found = _stored(record, environment)
+    if found is None:
+        found = _detected(request, config, record, environment)
+    return {module.flag: _settings(module, found[module.flag], config) for module in modules}
+
+
+def _detected(
+    request: cmake.DetectRequest, config: Path | None, record: Path | None, environ: Mapping[str, str]
+) -> Mapping[str, Any]:
+    """The flags of the result of running CMake, which is kept if it can be."""
+    start = time.time_ns()
+    with writing(Path(tempfile.gettempdir())), tempfile.TemporaryDirectory(prefix="relaybuild-detect-") as folder:
+        detection = cmake.detect(request, Path(os.path.realpath(folder)), environ)
+    _raise_mistakes(_mistakes(detection, request, config))
+    flags: Mapping[str, Any] = detection.result["flags"]
+    # What was written while CMake ran may have been read before or after.
+    if record is not None and not detection.opaque and not evidence.changed_since(detection.subjects, start):
+        _store(record, {"flags": flags, "observed": evidence.observe(detection.subjects, environ)})
+    return flags
+
+
+def _check_config(config: Path | None) -> None:
+    if config is None or config.is_file():
+        return
+    what = "it is a folder" if config.is_dir() else "there is no such file"
+    raise UserError(f"cannot read the configuration '{config}': {what}; write one with 'relaybuild init'")
+
+
+def _check_given(given: Mapping[str, str], modules: Sequence[BackendModule], *, has_script: bool) -> None:
+    """Raise UserError for names of the command line that nothing obeys; a script may declare names of its own."""
+    known = [module.flag for module in modules]
+    mistakes: list[UserError] = []
+    for name in given:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.+-]*", name):
+            mistakes.append(UserError(f"option '-D {name}=...': '{name}' cannot be the name of a flag"))
+        elif name not in known and (_FLAG_LIKE.fullmatch(name) or not (has_script or _CMAKES_OWN.fullmatch(name))):
+            mistakes.append(_unknown_flag(name, known, f"option '-D {name}'"))
+    _raise_mistakes(mistakes)
+
+
+def _unknown_flag(name: str, known: Sequence[str], where: str) -> UserError:
+    upper = {flag.upper(): flag for flag in known}
+    near = difflib.get_close_matches(name.upper(), upper, n=1, cutoff=0.5)
+    hint = f"did you mean '{upper[near[0]]}'? " if near else ""
+    flags = ", ".join(f"'{flag}'" for flag in sorted(known)) or "none"
+    return UserError(f"no backend obeys the flag '{name}'; {hint}(flags of installed backends: {flags})", where=where)
+
+
+def _raise_mistakes(mistakes: Sequence[UserError]) -> None:
+    if len(mistakes) == 1:
+        raise mistakes[0]
+    if mistakes:
+        raise UserError("\n".join(map(str, mistakes)))
+
+
+def _absolute(value: str) -> str:
+    """A value that is a path relative to the current folder as an absolute one; any other as it is."""
+    if value.startswith("~"):
+        return os.path.expanduser(value)
+    is_word = value.upper() in _ON | _OFF | {"AUTO"}
+    is_path = not is_word and (os.sep in value or os.path.exists(value))
+    return os.path.abspath(value) if is_path else value
+
+
+def _is_off(value: str) -> bool:
+    return value.upper() in _OFF or value.upper().endswith("-NOTFOUND")
+
+
+def _needs_cmake(module: BackendModule, value: str) -> bool:
+    return module.file is not None and not _is_off(value)
+
+
+def _plain_settings(module: BackendModule, value: str, where: str) -> BackendSettings:
+    """The settings of a backend that its flag alone decides on."""
+    if value.upper() not in _ON and not _is_off(value):
+        raise UserError(f"found '{value}', expected OFF or ON", where=where)
+    return BackendSettings(module.flag, value, not _is_off(value))
+
+
+def _settings(module: BackendModule, found: Mapping[str, Any], config: Path | None) -> BackendSettings:
+    value: str = found["value"]
+    if module.file is None:
+        return _plain_settings(module, value, f"{config}: flag '{module.flag}'")
+    return BackendSettings(
+        flag=module.flag,
+        value=value,
+        enabled=found.get("enabled", False),
+        include_dirs=tuple(map(Path, found.get("include_dirs", ()))),
+        libraries=tuple(found.get("libraries", ())),
+        definitions=tuple(found.get("definitions", ())),
+        version=found.get("version", ""),
+        message=found.get("message", ""),
+    )
+
+
+def _mistakes(detection: cmake.Detection, request: cmake.DetectRequest, config: Path | None) -> list[UserError]:
+    """What the user has to change, of all that CMake's evaluation came upon."""
+
+    def where(name: str) -> str:
+        if name in request.given:
+            return f"option '-D {name}={request.given[name]}'"
+        position = detection.assignments.get(name)
+        return shown(position, config) if position is not None else f"flag '{name}'"
+
+    known = list(request.modules)
+    mistakes = [UserError(f"{e['flag']}: {e['message']}", where=where(e["flag"])) for e in detection.result["errors"]]
+    undeclared = [name for name in detection.result["undeclared"] if not _CMAKES_OWN.fullmatch(name)]
+    mistakes += [_unknown_flag(name, known, where(name)) for name in (*detection.result["unknown"], *undeclared)]
+    return mistakes
+
+
+def shown(position: Position, config: Path | None) -> str:
+    """A place in a script as the user knows it: the configuration by the name that it was given by."""
+    is_config = config is not None and position.file == os.path.abspath(config)
+    return f"{config if is_config else position.file}:{position.line}"
+
+
+def _record_path(request: cmake.DetectRequest, cache_dir: Path | None, environ: Mapping[str, str]) -> Path | None:
+    """Where the outcome of a request is kept: one file per request, machine, cmake and Python environment."""
+    if cache_dir is None:
+        return None
+    hasher = Hasher(f"configure.{_FORMAT}").field("config", str(request.config or ""))
+    for flag, file in request.modules.items():
+        hasher.field("module", (flag, str(file or "")))
+    for name, value in request.given.items():
+        hasher.field("given", (name, value))
+    for name, words in cmake.python_environment().items():
+        hasher.field(name, words)
+    for program in cmake.find_cmakes(environ):
+        hasher.field("cmake", (program, *_identity(program)))
+    hasher.field("machine", (platform.system(), platform.release(), platform.machine()))
+    for name in sorted(environ):
+        if name in _CMAKES_VARIABLES or _CMAKES_OWN.fullmatch(name):
+            hasher.field("variable", (name, environ[name]))
+    return cache_dir / "configure" / f"{hasher.digest()}.json"
+
+
+def _identity(program: str) -> tuple[int, ...]:
+    """What changes when another program is installed under the same name."""
+    status = os.stat(program)
+    return (status.st_size, status.st_mtime_ns, status.st_ino)
+
+
+def _stored(record: Path | None, environ: Mapping[str, str]) -> Mapping[str, Any] | None:
+    """The flags in a record if it is whole and what it rests upon is as it was."""
+    if record is None:
+        return None
+    try:
+        digest, _, text = record.read_text(encoding="utf-8").partition("\n")
+        if digest != digest_bytes(text.encode()).hex:
+            return None
+        content = json.loads(text)
+    except (OSError, ValueError):
+        return None
+    flags: Mapping[str, Any] = content["flags"]
+    return flags if evidence.holds(content["observed"], environ) else None
+
+
+def _store(record: Path, content: Mapping[str, Any]) -> None:
+    """Keep a record; a cache that cannot be written is none."""
+    text = json.dumps(content, sort_keys=True)
+    data = f"{digest_bytes(text.encode())}\n{text}".encode()
+    with contextlib.suppress(UserError):
+        make_folder(record.parent)
+        write_atomically(record, lambda file: _write(file, data))
+
+
+def _write(file: BinaryIO, data: bytes) -> None:
+    file.write(data)

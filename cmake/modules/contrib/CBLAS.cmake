@@ -7,7 +7,7 @@ relaybuild_find_library(
   HEADERS cblas.h mkl_cblas.h
   LIBRARIES openblas scipy_openblas mkl_rt
   WHEELS scipy_openblas32
-  PATH_SUFFIXES openblas openblas-pthread mkl
+  PATH_SUFFIXES openblas mkl
 )
 if(NOT RELAYBUILD_CBLAS_FOUND)
   relaybuild_backend_missing(

@@ -1,0 +1,107 @@
+"""What an outcome rested upon, and whether it still is so; does not know who read it, or what for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from relaybuild.digest import digest_file
+
+
+@dataclass(frozen=True)
+class Subjects:
+    """What has to be looked at again.
+
+    `files` are files whose content was read; `paths` are asked for existence, kind and where links lead; `entries` are
+    pairs of a folder and a text, for the folder's entries with that text in their name, in upper or lower case;
+    `variables` are names of environment variables.
+    """
+
+    files: frozenset[str] = frozenset()
+    paths: frozenset[str] = frozenset()
+    entries: frozenset[tuple[str, str]] = frozenset()
+    variables: frozenset[str] = frozenset()
+
+    def __or__(self, other: Subjects) -> Subjects:
+        return Subjects(
+            self.files | other.files,
+            self.paths | other.paths,
+            self.entries | other.entries,
+            self.variables | other.variables,
+        )
+
+
+def observe(subjects: Subjects, environ: Mapping[str, str]) -> dict[str, Any]:
+    """The state of all subjects, as values for JSON; what cannot be read is as if it were not there."""
+    listings: dict[str, list[str]] = {}
+    entries: dict[str, dict[str, list[str]]] = {}
+    for folder, text in sorted(subjects.entries):
+        if folder not in listings:
+            listings[folder] = _listing(folder)
+        wanted = text.casefold()
+        entries.setdefault(folder, {})[text] = [name for name in listings[folder] if wanted in name.casefold()]
+    return {
+        "files": {path: _content(path) for path in sorted(subjects.files)},
+        "paths": {path: _kind(path) for path in sorted(subjects.paths)},
+        "entries": entries,
+        "variables": {name: environ.get(name) for name in sorted(subjects.variables)},
+    }
+
+
+def holds(observed: Mapping[str, Any], environ: Mapping[str, str]) -> bool:
+    """Whether what `observe` returned would be returned again; False for what it never returned."""
+    try:
+        entries = ((folder, text) for folder, texts in observed["entries"].items() for text in texts)
+        subjects = Subjects(
+            frozenset(observed["files"]),
+            frozenset(observed["paths"]),
+            frozenset(entries),
+            frozenset(observed["variables"]),
+        )
+    except (AttributeError, KeyError, TypeError):
+        return False
+    return observe(subjects, environ) == observed
+
+
+def changed_since(subjects: Subjects, time_ns: int) -> bool:
+    """Whether a file or a folder of the subjects was written at or after a time (`time.time_ns`), perhaps since it was
+    read."""
+    folders = {folder for folder, _ in subjects.entries}
+    parents = {os.path.dirname(path) for path in subjects.paths}
+    return any(_modified(path) >= time_ns for path in _existing(subjects.files | subjects.paths | folders | parents))
+
+
+def _existing(paths: Iterable[str]) -> Iterable[str]:
+    return (path for path in paths if os.path.exists(path))
+
+
+def _modified(path: str) -> int:
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _listing(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
+def _content(path: str) -> str | None:
+    try:
+        return digest_file(path).hex
+    except OSError:
+        return None
+
+
+def _kind(path: str) -> str:
+    if os.path.isdir(path):
+        kind = "folder"
+    else:
+        kind = "file" if os.path.exists(path) else "nothing"
+    real = os.path.realpath(path)
+    return kind if real == path else f"{kind} {real}"
