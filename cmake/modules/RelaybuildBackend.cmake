@@ -28,6 +28,8 @@ function(relaybuild_backend name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "FLAG;VERSION" "INCLUDE_DIRECTORIES;LIBRARIES;DEFINITIONS")
   _relaybuild_check_arguments(relaybuild_backend "${name}" "${arg_FLAG}" "${arg_UNPARSED_ARGUMENTS}")
   _relaybuild_with_run_paths(libraries ${arg_LIBRARIES})
+  # Compilers search these anyway, and named once more they may come in the wrong order.
+  list(REMOVE_ITEM arg_INCLUDE_DIRECTORIES /usr/include "/usr/include/${CMAKE_LIBRARY_ARCHITECTURE}")
   set(json "{}")
   string(JSON json SET "${json}" enabled true)
   _relaybuild_json_set(json version "${arg_VERSION}")

@@ -69,7 +69,7 @@ class _TraceReader:
 
     def __init__(self, inputs: Inputs, build: Path) -> None:
         self._own = inputs.own
-        self._build = str(build)
+        self._inside = f"{build}{os.sep}"
         self._files: set[str] = set()
         self._paths: set[str] = set()
         self._entries: set[tuple[str, str]] = set()
@@ -90,13 +90,12 @@ class _TraceReader:
             read(arguments, position)
 
     def trace(self) -> Trace:
-        def outside(paths: Iterable[str]) -> frozenset[str]:
-            return frozenset(
-                path for path in paths if os.path.isabs(path) and not path.startswith(self._build + os.sep)
-            )
-
-        subjects = Subjects(outside(self._files), outside(self._paths), frozenset(self._entries))
+        subjects = Subjects(self._outside(self._files), self._outside(self._paths), frozenset(self._entries))
         return Trace(subjects, self._opaque, self._assignments)
+
+    def _outside(self, paths: Iterable[str]) -> frozenset[str]:
+        """The paths that are not of the run itself."""
+        return frozenset(path for path in paths if os.path.isabs(path) and not path.startswith(self._inside))
 
     def _forget(self, what: str, position: Position) -> None:
         """Note a command whose answer cannot be looked at again."""
@@ -113,7 +112,8 @@ class _TraceReader:
         self._assignments[arguments[0]] = position
 
     def _include(self, arguments: Sequence[str], position: Position) -> None:
-        self._paths.add(os.path.join(os.path.dirname(position.file), arguments[0]))
+        path = os.path.join(os.path.dirname(position.file), arguments[0])
+        self._paths.update((path, f"{path}.cmake"))
 
     def _run(self, arguments: Sequence[str], position: Position) -> None:
         if position.file not in self._own or not _MACHINE_SCRIPT.fullmatch(position.file):
@@ -123,21 +123,22 @@ class _TraceReader:
 
     def _file(self, arguments: Sequence[str], position: Position) -> None:
         action, *operands = arguments
-        if _CONTENT_COMMAND.fullmatch(action) and operands:
+        if not operands or operands[0].startswith(self._inside):
+            return
+        if _CONTENT_COMMAND.fullmatch(action):
             self._files.add(operands[0])
-        elif action in ("REAL_PATH", "READ_SYMLINK") and operands:
+        elif action in ("REAL_PATH", "READ_SYMLINK"):
             self._paths.add(operands[0])
-        elif action == "GLOB" and all(self._glob(word) for word in operands[1:]):
-            pass
+        elif action == "GLOB":
+            self._glob(operands[1:], position)
         elif action not in _PURE_FILE_COMMANDS and position.file not in self._own:
             self._forget(f"file({action})", position)
 
-    def _glob(self, word: str) -> bool:
-        """Look at a folder again whose entries were matched; False where folders were matched too."""
-        folder, _ = os.path.split(word)
-        if os.path.isabs(word):
-            self._entries.add((folder, ""))
-        return not re.search(r"[*?\[]", folder) and word != "RELATIVE"
+    def _glob(self, words: Sequence[str], position: Position) -> None:
+        folders = [os.path.dirname(word) for word in words if os.path.isabs(word)]
+        self._entries.update((folder, "") for folder in folders)
+        if any(re.search(r"[*?\[]", folder) for folder in folders):
+            self._forget("file(GLOB) over several folders", position)
 
     def _string(self, arguments: Sequence[str], position: Position) -> None:
         if arguments[0] in ("TIMESTAMP", "RANDOM", "UUID") and position.file not in self._own:
