@@ -1,8 +1,40 @@
 """Builds the extension module that loads compiled models; all metadata is in pyproject.toml."""
 
+import shutil
+from pathlib import Path
+
 from setuptools import Extension, setup
+from setuptools.command.build_py import build_py
+
+ROOT = Path(__file__).resolve().parent
+
+
+class BuildWithShare(build_py):
+    """Copies config.cmake and cmake/ into the package, where relaybuild.build.share finds them without a checkout."""
+
+    def run(self) -> None:
+        super().run()
+        for source, target in self._shared().items():
+            Path(target).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / source, target)
+
+    def get_outputs(self, include_bytecode: bool = True) -> list[str]:
+        return [*super().get_outputs(include_bytecode), *self._shared().values()]
+
+    def get_output_mapping(self) -> dict[str, str]:
+        return {**super().get_output_mapping(), **{target: source for source, target in self._shared().items()}}
+
+    def _shared(self) -> dict[str, str]:
+        """Files relative to the root, and where they go; none for an editable installation, which uses the checkout."""
+        if self.editable_mode:
+            return {}
+        share = Path(self.build_lib, "relaybuild", "_share")
+        files = (ROOT / "config.cmake", *sorted(path for path in (ROOT / "cmake").rglob("*") if path.is_file()))
+        return {str(path.relative_to(ROOT)): str(share / path.relative_to(ROOT)) for path in files}
+
 
 setup(
+    cmdclass={"build_py": BuildWithShare},
     ext_modules=[
         Extension(
             "relaybuild.runtime._native",
@@ -11,5 +43,5 @@ setup(
             depends=["relaybuild/runtime/include/relaybuild/model.h", "relaybuild/runtime/include/relaybuild/dlpack.h"],
             extra_compile_args=["-std=c11"],
         )
-    ]
+    ],
 )
