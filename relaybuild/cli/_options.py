@@ -14,6 +14,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 PATH = click.Path(path_type=Path)
 
+CONFIG_NAME = "config.cmake"
+"""The configuration that is read where none is named, if it is in the current folder."""
+
 
 def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
     """`NAME=D,D,...` texts as shapes by name; nothing after the equals sign is a scalar's shape.
@@ -45,6 +48,21 @@ def parse_files(texts: Sequence[str]) -> dict[str, Path]:
     return files
 
 
+def parse_defines(texts: Sequence[str]) -> dict[str, str]:
+    """`NAME=VALUE` or `NAME:TYPE=VALUE` texts as values by name; of two for one name the last counts, as in CMake.
+
+    Raises UserError for a text of another form.
+    """
+    defines: dict[str, str] = {}
+    for text in texts:
+        declared, equals, value = text.partition("=")
+        name = declared.partition(":")[0].strip()
+        if not name or not equals:
+            raise UserError(f"option '-D {text}': expected NAME=VALUE, as in '-D USE_DNNL=ON'")
+        defines[name] = value
+    return defines
+
+
 def shape_option(command: F) -> F:
     """Add `--shape`, as the argument `shapes`: a dict from input name to extents, or None."""
     return click.option(
@@ -67,6 +85,36 @@ def input_option(command: F) -> F:
         callback=lambda _ctx, _param, texts: parse_files(texts),
         help="Array for an input; repeat it for further inputs.",
     )(command)
+
+
+def config_options(command: F) -> F:
+    """Add what switches backends on: `--config`, as the argument `config`, a path or None, which is the current
+    folder's config.cmake by default; and `-D`, as the argument `defines`, a dict from name to value."""
+    options = (
+        click.option(
+            "--config",
+            type=PATH,
+            metavar="FILE",
+            callback=lambda _ctx, _param, path: path or _config_here(),
+            help=f"CMake script that switches backends on; by default {CONFIG_NAME} of the current folder, if any.",
+        ),
+        click.option(
+            "-D",
+            "defines",
+            multiple=True,
+            metavar="NAME=VALUE",
+            callback=lambda _ctx, _param, texts: parse_defines(texts),
+            help="Set a flag such as USE_DNNL, over the script; repeat it for further flags.",
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _config_here() -> Path | None:
+    path = Path(CONFIG_NAME)
+    return path if path.is_file() else None
 
 
 def threads_option(command: F) -> F:
