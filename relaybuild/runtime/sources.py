@@ -23,3 +23,8 @@ def packed_sources() -> tuple[Path, ...]:
 def model_sources() -> tuple[Path, ...]:
     """The C sources of a model library beside its program: those of packed functions are among them."""
     return (*packed_sources(), *(source_dir() / name for name in ("runtime.c", "regions.c", "pool.c")))
+
+
+def module_sources() -> tuple[Path, ...]:
+    """The C++ sources of `relaybuild/module.h`; who has them needs those of packed functions too."""
+    return (source_dir() / "module.cc",)
