@@ -10,6 +10,7 @@ from pathlib import Path
 
 from relaybuild.build.configure import BackendModule, BackendSettings, configure
 from relaybuild.build.library import Unit
+from relaybuild.build.share import share_dir
 from relaybuild.errors import UserError
 from relaybuild.ir.expr import Function
 from relaybuild.ir.module import IRModule
@@ -97,8 +98,6 @@ def _cmake_file(backend: Backend) -> Path | None:
     own = backend.folder / backend.cmake_module if backend.folder is not None else None
     if own is not None and own.is_file():
         return own
-    from relaybuild.build.share import share_dir  # TEMP
-
     return share_dir() / "cmake" / "modules" / "contrib" / f"{backend.cmake_module}.cmake"
 
 

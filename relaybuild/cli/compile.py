@@ -25,6 +25,7 @@ from relaybuild.runtime.header import c_identifier
 @_options.shape_option
 @_options.threads_option
 @_options.compiler_options
+@_options.config_options
 @pass_options
 @click.option("--emit", multiple=True, type=click.Choice(["header"]), help="header: FILE's C header, beside it.")
 @click.option("--summary", type=_options.PATH, metavar="FILE", help="Write what was done, and how long it took: JSON.")
@@ -39,6 +40,8 @@ def command(
     cc: str | None,
     jobs: int | None,
     precise: bool,
+    config: Path | None,
+    defines: dict[str, str],
     emit: Sequence[str],
     summary: Path | None,
     save_temps: Path | None,
@@ -57,6 +60,8 @@ def command(
             target=target,
             threads=threads,
             opt_level=opt_level,
+            config=config,
+            flags=defines,
             name=c_identifier(output.stem),
             cc=cc,
             jobs=jobs,

@@ -52,7 +52,8 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
 def test_options_reach_the_compiler(invoke: Invoke, fake: FakeDriver, tmp_path: Path) -> None:
     arguments = ["--shape", "x=1,2", "--shape", "y=3", "--target", "x86-64-v3", "--threads", "2", "--opt-level", "1"]
     rest = ["--precise", "--cc", "clang -v", "--jobs", "4", "--save-temps", str(tmp_path / "a" / "temps")]
-    result = invoke("compile", "m.onnx", "-o", tmp_path / "my-model.v2.so", *arguments, *rest)
+    backends = ["--config", str(tmp_path / "my.cmake"), "-D", "USE_DNNL=ON", "-DUSE_CBLAS=/opt/blas"]
+    result = invoke("compile", "m.onnx", "-o", tmp_path / "my-model.v2.so", *arguments, *rest, *backends)
     assert result.exit_code == 0, result.stderr
     (call,) = fake.calls
     assert call == (
@@ -62,6 +63,8 @@ def test_options_reach_the_compiler(invoke: Invoke, fake: FakeDriver, tmp_path: 
             "target": "x86-64-v3",
             "threads": 2,
             "opt_level": 1,
+            "config": tmp_path / "my.cmake",
+            "flags": {"USE_DNNL": "ON", "USE_CBLAS": "/opt/blas"},
             "name": "my_model_v2",
             "cc": "clang -v",
             "jobs": 4,
@@ -72,11 +75,22 @@ def test_options_reach_the_compiler(invoke: Invoke, fake: FakeDriver, tmp_path: 
     assert (tmp_path / "a" / "temps").is_dir()
 
 
-def test_defaults(invoke: Invoke, fake: FakeDriver, tmp_path: Path) -> None:
+def test_defaults(invoke: Invoke, fake: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     invoke("compile", "m.onnx", "-o", tmp_path / "m.so")
     ((_, options),) = fake.calls
     given = {name: value for name, value in options.items() if value is not None}
-    assert given == {"opt_level": 3, "name": "m", "precise": False}
+    assert given == {"opt_level": 3, "name": "m", "precise": False, "flags": {}}
+
+
+def test_the_config_of_the_folder_is_used(
+    invoke: Invoke, fake: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.cmake").write_text("set(USE_DNNL AUTO)\n")
+    invoke("compile", "m.onnx", "-o", tmp_path / "m.so")
+    ((_, options),) = fake.calls
+    assert options["config"] == Path("config.cmake")
 
 
 def test_the_last_line_is_the_only_one_on_stdout(invoke: Invoke, fake: FakeDriver, tmp_path: Path) -> None:
