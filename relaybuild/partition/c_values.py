@@ -51,8 +51,10 @@ def c_array(name: str, values: NDArray[Any]) -> tuple[list[str], str]:
     """Lines that define a static array of all elements in row-major order, and the expression of its first element's
     address.
 
-    An array without elements has one that nothing reads, since C has no empty arrays. NaNs keep sign and payload.
+    C has no empty arrays: the address of the first of no elements is NULL. NaNs keep sign and payload.
     """
+    if not values.size:
+        return [], "NULL"
     dtype = values.dtype.name
     flat = np.ascontiguousarray(values).reshape(-1)
     element = c_type(dtype)
@@ -69,8 +71,6 @@ def c_array(name: str, values: NDArray[Any]) -> tuple[list[str], str]:
             "}};",
         ]
         return lines, f"{name}.values"
-    if not flat.size:
-        return [f"static const {element} {name}[1] = {{0}};"], name
     return [f"static const {element} {name}[{flat.size}] = {{", *_rows(flat, dtype), "};"], name
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -25,7 +25,7 @@ from relaybuild.errors import UnsupportedError
 from relaybuild.ir.expr import Call, Constant, Expr, Function, Let, Tuple, TupleGetItem, Var
 from relaybuild.ir.op import Op
 from relaybuild.ir.types import TensorType, TupleType
-from relaybuild.ir.visitor import post_order
+from relaybuild.ir.visitor import post_order_over
 from relaybuild.lower.memory_plan import ALIGNMENT, Lifetime, plan
 from relaybuild.partition.backend import CodegenOptions, GeneratedCode, SourceUnit, flat_types
 from relaybuild.partition.c_text import Port, c_string, infos_pointer, tensor_infos
@@ -182,7 +182,8 @@ class _Layout:
     steps: tuple[_Step, ...]
     inputs: tuple[Buffer, ...]
     outputs: tuple[Buffer, ...]
-    constants: tuple[str, ...]
+    constants: Mapping[str, Sequence[str]]
+    """Lines that define each, by its name."""
     placed: tuple[tuple[Buffer, int], ...]
     """What lies among the buffers, and at which byte."""
     buffer_bytes: int
@@ -199,7 +200,7 @@ def _read(generator: CSourceCodegen) -> _Layout:
         tuple(reader.steps),
         tuple(value.buffer() for value in reader.inputs),
         outputs,
-        tuple(reader.constant_lines),
+        reader.constants,
         placed,
         total,
         tuple((value.buffer(), out) for value, out in copies),
@@ -212,18 +213,19 @@ class _Reader:
     def __init__(self, generator: CSourceCodegen) -> None:
         self.steps: list[_Step] = []
         self.inputs: list[_Value] = []
-        self.constant_lines: list[str] = []
+        self.constants: dict[str, list[str]] = {}
         self._generator = generator
         self._function = generator.function
         self._values: dict[int, tuple[_Value, ...]] = {}
-        self._constants: dict[tuple[str, bytes], str] = {}
+        self._addresses: dict[tuple[str, bytes], str] = {}
 
     def read(self) -> tuple[_Value, ...]:
         """The tensors of the function's result."""
         for param in self._function.params:
             self._values[id(param)] = tuple(self._input(kind) for kind in self._tensors(param))
-        let_values = {id(node.var): node.value for node in post_order(self._function.body) if isinstance(node, Let)}
-        for node in post_order(self._function.body):
+        order = list(post_order_over([self._function.body], _operands))
+        let_values = {id(node.var): node.value for node in order if isinstance(node, Let)}
+        for node in order:
             if id(node) in let_values:
                 self._values[id(node)] = self._values[id(let_values[id(node)])]
             elif id(node) not in self._values:
@@ -241,8 +243,6 @@ class _Reader:
             return self._field(node)
         if isinstance(node, Let):
             return self._values[id(node.body)]
-        if isinstance(node, Function) and "Composite" in node.attrs:
-            return ()
         what = f"the variable '{node.name_hint}'" if isinstance(node, Var) else f"a {type(node).__name__}"
         raise self._generator.unsupported(node, what)
 
@@ -269,12 +269,11 @@ class _Reader:
 
     def _constant(self, node: Constant) -> _Value:
         key = (node.dtype, node.data.tobytes())
-        address = self._constants.get(key)
+        address = self._addresses.get(key)
         if address is None:
-            name = f"{self._generator.symbol}_const_{len(self._constants)}"
-            lines, address = c_array(name, node.data)
-            self._constants[key] = address
-            self.constant_lines += lines
+            name = f"{self._generator.symbol}_const_{len(self.constants)}"
+            self.constants[name], address = c_array(name, node.data)
+            self._addresses[key] = address
         return _Value(node.tensor_type, -1, -1, address, is_constant=True)
 
     def _tensors(self, node: Expr) -> tuple[TensorType, ...]:
@@ -283,6 +282,11 @@ class _Reader:
             if not kind.is_static:
                 raise self._generator.unsupported(node, f"a tensor of type {kind}: its shape must be numbers")
         return found
+
+
+def _operands(node: Expr) -> Sequence[Expr]:
+    """What a node's value is made of; a composite function is its vendor's to look into."""
+    return node.args if isinstance(node, Call) and _composite_name(node) else node.children()
 
 
 def _composite_name(call: Call) -> str:
@@ -323,12 +327,12 @@ class _Writer:
     layout: _Layout
 
     def text(self, body: Sequence[str], includes: Sequence[str], declarations: Sequence[str]) -> str:
-        symbol = self.generator.symbol
+        symbol, words = self.generator.symbol, set(_WORD.findall("\n".join(body)))
         sections = [
             [f"/* Region {symbol}: {self._operators()}. */", *self._includes(includes)],
             *([text] for text in declarations),
-            list(self.layout.constants),
-            self._region_function(body),
+            [line for name, lines in self.layout.constants.items() if name in words for line in lines],
+            self._region_function(body, words),
             self._call_function(),
             self._wrapper(),
             self._packed_function(),
@@ -345,10 +349,9 @@ class _Writer:
         own = '#include "relaybuild/packed.h"'
         return [*standard, own, *(line for line in asked if line not in (*standard, own))]
 
-    def _region_function(self, body: Sequence[str]) -> list[str]:
+    def _region_function(self, body: Sequence[str], words: Container[str]) -> list[str]:
         layout = self.layout
         buffers = [f"{each.ctype} *{each.name} = ({each.ctype} *)(buffers + {at});" for each, at in layout.placed]
-        words = set(_WORD.findall("\n".join(body)))
         unread = [f"(void){each.name};" for each in self._named() if each.name not in words]
         parameters = [
             *(f"const {each.ctype} *{each.name}" for each in layout.inputs),

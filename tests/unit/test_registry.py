@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from relaybuild import registry
 from relaybuild.errors import UserError
 from relaybuild.registry import (
     get_global_func,
@@ -15,11 +14,6 @@ from relaybuild.registry import (
     register_func,
     remove_global_func,
 )
-
-
-@pytest.fixture(autouse=True)
-def _functions_of_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_functions", dict(registry._functions))
 
 
 def double(number: int) -> int:
