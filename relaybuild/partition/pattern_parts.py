@@ -1,4 +1,4 @@
-"""Parts of patterns that look at types: calls that a backend takes, biases and other sums; knows no backend.
+"""Parts of patterns that look at types and values: calls that a backend takes, sums, numbers; knows no backend.
 
 A bias is a vector along one axis of what it is added to, written as `add` or as `nn.bias_add`:
 
@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import isclose
 
-from relaybuild.ir.expr import Call, Expr
+from relaybuild.ir.expr import Call, Constant, Expr
 from relaybuild.ir.op import get_op
 from relaybuild.ir.ops.bias_add import BiasAddAttrs
-from relaybuild.ir.pattern import CallPattern, DFPattern, Graph, OpPattern, wildcard
+from relaybuild.ir.pattern import CallPattern, ConstantPattern, DFPattern, Graph, OpPattern, wildcard
 from relaybuild.ir.pattern.matcher import Subject, Way
 from relaybuild.ir.types import TensorType
 
@@ -28,10 +29,15 @@ def is_vector_along(kind: TensorType, result: TensorType, axis: int) -> bool:
     return kind.rank <= result.rank and along == result.shape[axis] and all(extent == 1 for extent in others)
 
 
-def taken(op_name: str, supports: Callable[[Call], bool | str]) -> DFPattern:
-    """A call of an operator, over anything, that a backend takes by itself too."""
+def taken(op_name: str, supports: Callable[[Call], bool | str], *args: DFPattern) -> DFPattern:
+    """A call of an operator of which a predicate holds, such as a backend's; over anything, unless `args` are given."""
     op = get_op(op_name)
-    return _Taken(OpPattern(op), tuple(wildcard() for _ in range(op.num_inputs)), supports)
+    return _Taken(OpPattern(op), args or tuple(wildcard() for _ in range(op.num_inputs)), supports)
+
+
+def is_number(value: float) -> DFPattern:
+    """A constant of one element, which is this number to within six digits; it stays within what is cut out."""
+    return _Number(value)
 
 
 def with_bias(value: DFPattern, axis: int) -> DFPattern:
@@ -69,6 +75,21 @@ class _Taken(CallPattern):
     def found(self, subject: Subject) -> str:
         reason = self.supports(subject) if isinstance(subject, Call) else False
         return f"{super().found(subject)}: {reason}" if isinstance(reason, str) else super().found(subject)
+
+
+@dataclass(frozen=True, eq=False)
+class _Number(ConstantPattern):
+    """A constant of one element near `value`."""
+
+    value: float = 0.0
+
+    def ways(self, subject: Subject, graph: Graph) -> Sequence[Way]:
+        if not isinstance(subject, Constant) or subject.tensor_type.num_elements != 1:
+            return ()
+        return ((),) if isclose(float(subject.data.reshape(-1)[0]), self.value, rel_tol=1e-6) else ()
+
+    def wants(self) -> str:
+        return f"the number {self.value:.7g}"
 
 
 @dataclass(frozen=True, eq=False)

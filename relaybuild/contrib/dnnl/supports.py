@@ -1,0 +1,56 @@
+"""Which calls of operators oneDNN computes, and why not the others; knows no pattern and no C."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from relaybuild.contrib.dnnl.pooling import pooling_of
+from relaybuild.ir.expr import Call
+from relaybuild.ir.ops.conv2d import Conv2DAttrs
+from relaybuild.ir.types import TensorType
+
+MAX_RANK = 6
+"""Of the operands that the runtime describes: RB_DNNL_MAX_RANK."""
+
+
+def supports(call: Call) -> bool | str:
+    """Whether the backend takes a typed call of an operator, or why not."""
+    refusal = _REFUSALS.get(call.op_name)
+    if refusal is None:
+        return False
+    for kind in (*(each.checked_type for each in call.args), call.checked_type):
+        if not isinstance(kind, TensorType) or not kind.is_static:
+            return f"found {kind}, expected tensors whose shapes are numbers"
+        if kind.dtype != "float32":
+            return f"found {kind.dtype}, expected float32"
+        if not kind.num_elements:
+            return f"found {kind}, expected tensors with elements"
+        if kind.rank > MAX_RANK:
+            return f"found a tensor of rank {kind.rank}, expected rank {MAX_RANK} at most"
+    return refusal(call) or True
+
+
+def _convolution_refusal(call: Call) -> str:
+    attrs = call.attrs
+    assert isinstance(attrs, Conv2DAttrs)
+    found = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or attrs.data_layout)
+    return "" if found == ("NCHW", "OIHW", "NCHW") else f"found layouts {', '.join(found)}, expected NCHW, OIHW, NCHW"
+
+
+def _product_refusal(call: Call) -> str:
+    return ""
+
+
+def _pooling_refusal(call: Call) -> str:
+    found = pooling_of(call)
+    return found if isinstance(found, str) else ""
+
+
+_REFUSALS: Mapping[str, Callable[[Call], str]] = {
+    "nn.conv2d": _convolution_refusal,
+    "nn.dense": _product_refusal,
+    "nn.matmul": _product_refusal,
+    "nn.max_pool2d": _pooling_refusal,
+    "nn.avg_pool2d": _pooling_refusal,
+    "nn.global_avg_pool2d": _pooling_refusal,
+}
