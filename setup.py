@@ -1,4 +1,4 @@
-"""Builds the extension module that loads compiled models; all metadata is in pyproject.toml."""
+"""Builds the extension modules that load models and other modules; all metadata is in pyproject.toml."""
 
 import shutil
 from pathlib import Path
@@ -7,6 +7,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
+EXAMPLE_JSON = ROOT / "relaybuild" / "contrib" / "example_json"
 
 
 class BuildWithShare(build_py):
@@ -38,10 +39,30 @@ setup(
     ext_modules=[
         Extension(
             "relaybuild.runtime._native",
-            sources=["relaybuild/runtime/src/_native.c"],
+            sources=["relaybuild/runtime/src/_native.c", "relaybuild/runtime/src/_arrays.c"],
             include_dirs=["relaybuild/runtime/include"],
-            depends=["relaybuild/runtime/include/relaybuild/model.h", "relaybuild/runtime/include/relaybuild/dlpack.h"],
+            depends=[
+                "relaybuild/runtime/src/_arrays.h",
+                *(f"relaybuild/runtime/include/relaybuild/{name}.h" for name in ("model", "packed", "dlpack")),
+            ],
             extra_compile_args=["-std=c11"],
-        )
+        ),
+        # C and C++ in one module: compilers that default to C11 and C++17, or later, are asked for neither
+        Extension(
+            "relaybuild.runtime._modules",
+            sources=[
+                *(f"relaybuild/runtime/src/{name}" for name in ("_modules.cc", "module.cc")),
+                *(f"relaybuild/runtime/src/{name}.c" for name in ("_arrays", "checks", "packed")),
+                *sorted(path.relative_to(ROOT).as_posix() for path in EXAMPLE_JSON.glob("runtime/*.cc")),
+            ],
+            include_dirs=["relaybuild/runtime/include", EXAMPLE_JSON.relative_to(ROOT).as_posix()],
+            depends=[
+                "relaybuild/runtime/src/_arrays.h",
+                *sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("relaybuild/runtime/include/*/*.h")),
+                *sorted(path.relative_to(ROOT).as_posix() for path in EXAMPLE_JSON.glob("runtime/*.h")),
+            ],
+            extra_compile_args=["-O3", "-fvisibility=hidden"],
+            language="c++",
+        ),
     ],
 )

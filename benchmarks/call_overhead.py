@@ -71,7 +71,7 @@ def from_c(code: ctypes.CDLL, library: Path) -> Timed:
 
 def from_python(library: Path) -> dict[str, Timed]:
     """Calls from Python, by how they are written."""
-    module = load_module(library, 1)
+    module = load_module(library, threads=1)
     inputs = [np.zeros(spec.shape, spec.dtype) for spec in module.signature.inputs]
     outputs = list(module.run_list(inputs))
     named = dict(zip(module.input_names, inputs))

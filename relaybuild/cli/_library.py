@@ -11,7 +11,7 @@ import numpy as np
 from relaybuild.cli import _arrays
 from relaybuild.cli._arrays import Array
 from relaybuild.errors import UserError
-from relaybuild.runtime import Module, load_module
+from relaybuild.runtime import Model, load_model
 
 _ELF_MAGIC = b"\x7fELF"
 
@@ -25,7 +25,7 @@ def is_library(path: Path) -> bool:
         raise UserError(f"cannot be read: {error.strerror}", where=str(path)) from error
 
 
-def gather_inputs(module: Module, files: Mapping[str, Path], seed: int | None) -> dict[str, Array]:
+def gather_inputs(module: Model, files: Mapping[str, Path], seed: int | None) -> dict[str, Array]:
     """All inputs of a library, in its order: from files, the rest by seed.
 
     Raises UserError for unknown names, unreadable files, and, where `seed` is None, for inputs that are not given.
@@ -47,7 +47,7 @@ class LibraryRunner:
 
     name = "relaybuild"
 
-    def __init__(self, module: Module, inputs: Mapping[str, Array], version: str) -> None:
+    def __init__(self, module: Model, inputs: Mapping[str, Array], version: str) -> None:
         self.version = version
         self._module = module
         self._inputs = [np.asarray(inputs[name], order="C") for name in module.input_names]
@@ -62,4 +62,4 @@ class LibraryRunner:
         return {name: array.copy() for name, array in zip(self._module.output_names, self._outputs)}
 
 
-__all__ = ["LibraryRunner", "Module", "gather_inputs", "is_library", "load_module"]
+__all__ = ["LibraryRunner", "Model", "gather_inputs", "is_library", "load_model"]

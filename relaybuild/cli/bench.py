@@ -75,7 +75,7 @@ def command(
     if peers and source is None:
         raise UserError(f"'{file}' is a library: give --model FILE.onnx, so that peers have something to run")
     with _library_of(file, is_library, threads, compiler) as library:
-        module = _library.load_module(library, threads)
+        module = _library.load_model(library, threads)
         values = _library.gather_inputs(module, inputs, seed)
         ours = _library.LibraryRunner(module, values, _reproducer.version())
         runners: list[_peers.Runner] = [ours]

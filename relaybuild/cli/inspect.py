@@ -27,7 +27,7 @@ def command(library: Path, as_json: bool) -> None:
 
 def _facts(path: Path) -> dict[str, Any]:
     """Everything known of a library, as JSON has it."""
-    module = _library.load_module(path)
+    module = _library.load_model(path)
     metadata = module.metadata
     description = module.describe()
     return {

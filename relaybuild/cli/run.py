@@ -25,7 +25,7 @@ _SHOWN = 6
 @_options.threads_option
 def command(library: Path, inputs: dict[str, Path], seed: int | None, output: Path | None, threads: int | None) -> None:
     """Run LIBRARY once and print what its outputs hold."""
-    module = _library.load_module(library, threads)
+    module = _library.load_model(library, threads)
     outputs = module.run(_library.gather_inputs(module, inputs, seed))
     for name, array in outputs.items():
         click.echo(describe(name, array))

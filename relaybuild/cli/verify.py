@@ -44,7 +44,7 @@ def command(
     The relative error is max|Δ| / max|y|. The exit code is 1 when an output does not agree.
     """
     against = _runner_of(model, against)
-    module = _library.load_module(library, threads)
+    module = _library.load_model(library, threads)
     values = _library.gather_inputs(module, inputs, seed)
     shapes = {spec.name: spec.shape for spec in module.signature.inputs}
     found = module.run(values)

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from relaybuild.runtime.csource import CSourceModule, csource_module_create
 from relaybuild.runtime.header import c_identifier, model_header, standalone_header
+from relaybuild.runtime.library import Library, Model, load_model
 from relaybuild.runtime.module import Module, load_module
 from relaybuild.runtime.sources import include_dir, model_sources, packed_sources, source_dir
 from relaybuild.runtime.spec import Signature, TensorSpec
 
 __all__ = [
     "CSourceModule",
+    "Library",
+    "Model",
     "Module",
     "Signature",
     "TensorSpec",
     "c_identifier",
     "csource_module_create",
     "include_dir",
+    "load_model",
     "load_module",
     "model_header",
     "model_sources",

@@ -1,24 +1,39 @@
 from collections.abc import Sequence
-from typing import Any, TypedDict
+from typing import Any, TypeAlias, TypedDict
 
 import numpy as np
 from typing_extensions import Self
 
 Array = np.ndarray[Any, np.dtype[Any]]
+Tensor: TypeAlias = tuple[str, tuple[int, ...], str]
 
 class Description(TypedDict):
     abi_version: int
     name: str
     target: str
     cpu_features: str
-    inputs: tuple[tuple[str, tuple[int, ...], str], ...]
-    outputs: tuple[tuple[str, tuple[int, ...], str], ...]
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
     arena_bytes: int
     scratch_bytes: int
     weight_bytes: int
     metadata: str
 
-class NativeModel:
+class NativeLibrary:
+    def __new__(cls, path: str) -> Self: ...
+    def modules(self) -> tuple[tuple[str, int], ...]: ...
+    def regions(self) -> tuple[tuple[str, str, int], ...]: ...
+    def blob(self, name: str) -> bytes | None: ...
+    @property
+    def is_model(self) -> bool: ...
+
+class NativeFunction:
+    name: str
+    def __new__(cls, library: NativeLibrary, name: str) -> Self: ...
+    def __call__(self, *arrays: object) -> None: ...
+    def describe(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]] | None: ...
+
+class NativeModel(NativeLibrary):
     def __new__(cls, path: str, threads: int = 0) -> Self: ...
     def __call__(self, *inputs: object, **named: object) -> Any: ...
     def describe(self) -> Description: ...

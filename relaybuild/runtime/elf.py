@@ -1,16 +1,50 @@
-"""Tells a whole ELF file from a cut one before the loader maps it; knows nothing of what the file contains."""
+"""Reads what an ELF file says of itself without the loader: whether it is whole, what it exports, what it needs."""
 
 from __future__ import annotations
 
+import mmap
 import os
 import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 MAGIC = b"\x7fELF"
 
 _HEADER = struct.Struct("<16s2H I 3Q I 6H")
 _SEGMENT = struct.Struct("<2I 6Q")
+_SECTION = struct.Struct("<2I 4Q 2I 2Q")
+_SYMBOL = struct.Struct("<I 2B H 2Q")
+_DYNAMIC_ENTRY = struct.Struct("<q Q")
 _CLASS_64, _LITTLE_ENDIAN = 2, 1
+_SECTION_DYNAMIC, _SECTION_DYNAMIC_SYMBOLS = 6, 11
+_NEEDED = 1
+_LOCAL, _UNDEFINED = 0, 0
+
+
+@dataclass(frozen=True)
+class Dynamic:
+    """What the loader is told: names of the symbols that a library exports, and of the libraries that it needs."""
+
+    exports: tuple[str, ...] = ()
+    needed: tuple[str, ...] = ()
+
+
+def dynamic(path: Path) -> Dynamic:
+    """Exports and needs of a 64-bit little-endian ELF file, in its order; nothing for any other file.
+
+    Raises OSError where the file cannot be read.
+    """
+    with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_size < _HEADER.size:
+            return Dynamic()
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            if content[:4] != MAGIC or content[4] != _CLASS_64 or content[5] != _LITTLE_ENDIAN:
+                return Dynamic()
+            try:
+                return _dynamic(content)
+            except (struct.error, IndexError, UnicodeDecodeError):
+                return Dynamic()
 
 
 def missing_bytes(path: Path) -> int:
@@ -41,3 +75,37 @@ def _segment_table(head: bytes) -> tuple[int, int, int]:
     """Offset, size of an entry and number of entries of the program header table."""
     fields: tuple[int, ...] = _HEADER.unpack(head)[1:]
     return fields[4], fields[8], fields[9]
+
+
+def _dynamic(content: mmap.mmap) -> Dynamic:
+    fields = _HEADER.unpack_from(content)
+    table_offset, entry_size, count = fields[6], fields[11], fields[12]
+    if entry_size != _SECTION.size:
+        return Dynamic()
+    sections = [_SECTION.unpack_from(content, table_offset + number * entry_size) for number in range(count)]
+    exports: list[str] = []
+    needed: list[str] = []
+    for section in sections:
+        kind, offset, size, strings = section[1], section[4], section[5], section[6]
+        if kind == _SECTION_DYNAMIC_SYMBOLS:
+            exports += _exports(content[offset : offset + size], content, sections[strings][4])
+        elif kind == _SECTION_DYNAMIC:
+            needed += _needed(content[offset : offset + size], content, sections[strings][4])
+    return Dynamic(tuple(exports), tuple(needed))
+
+
+def _exports(symbols: bytes, content: mmap.mmap, strings: int) -> Iterator[str]:
+    for name, info, _, section, _, _ in _SYMBOL.iter_unpack(symbols):
+        if section != _UNDEFINED and info >> 4 != _LOCAL:
+            yield _text(content, strings + name)
+
+
+def _needed(entries: bytes, content: mmap.mmap, strings: int) -> Iterator[str]:
+    for tag, value in _DYNAMIC_ENTRY.iter_unpack(entries):
+        if tag == _NEEDED:
+            yield _text(content, strings + value)
+
+
+def _text(content: mmap.mmap, start: int) -> str:
+    end = content.find(b"\0", start)
+    return content[start:end].decode()

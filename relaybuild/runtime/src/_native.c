@@ -1,37 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The Python side of a model library: loads it, turns arrays into tensors and back, leases instances to calling
- * threads. Knows the public C interface of a model, nothing of how one is compiled. */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+ * The Python side of a library: loads it, calls its packed functions and its model, leases instances and states to
+ * calling threads. Knows the public C interfaces of both, nothing of how a library is compiled. */
+#include "_arrays.h"
 
 #include <structmember.h>
 
 #include <dlfcn.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "relaybuild/model.h"
+#include "relaybuild/packed.h"
 
-_Static_assert(sizeof(Py_ssize_t) == sizeof(int64_t), "a buffer's shape is read as a tensor's shape");
+#define FUNCTION_PREFIX "__tvm_ffi_"
 
-/* What Python needs to know of one input or output, made once. */
-typedef struct TensorType {
-  PyObject *name;
-  PyObject *shape; /* tuple of int */
-  PyObject *dtype; /* numpy.dtype */
-} TensorType;
-
-/* One tensor of a call, and what keeps its memory alive. */
-typedef struct Binding {
-  DLTensor tensor;
-  Py_buffer view; /* view.obj is NULL when there is none */
-  PyObject *owner;
-  bool is_bound;
-} Binding;
+/* A shared library that is loaded. */
+typedef struct NativeLibrary {
+  PyObject_HEAD void *handle;
+  const RbLibrary *table; /* NULL where there is none */
+  RbLastError last_error; /* NULL where there is none */
+  PythonNames names;
+} NativeLibrary;
 
 /* An instance and the bindings of the call that uses it; idle ones form a list. */
 typedef struct Lease {
@@ -44,8 +35,8 @@ typedef struct Lease {
 
 /* The list of idle leases is guarded by the interpreter lock. */
 typedef struct NativeModel {
-  PyObject_HEAD vectorcallfunc vectorcall;
-  void *library;
+  NativeLibrary library;
+  vectorcallfunc vectorcall;
   const RbModelApi *api;
   const RbModelInfo *info;
   int32_t requested_threads;
@@ -53,18 +44,7 @@ typedef struct NativeModel {
   Py_ssize_t num_instances;
   Lease *idle;
   TensorType *types; /* inputs, then outputs */
-  PyObject *error;   /* relaybuild.errors.UserError */
-  PyObject *numpy_empty;
-  PyObject *numpy_require;
-  PyObject *numpy_from_dlpack;
 } NativeModel;
-
-static PyObject *import_attribute(const char *module, const char *name) {
-  PyObject *imported = PyImport_ImportModule(module);
-  PyObject *attribute = imported ? PyObject_GetAttrString(imported, name) : NULL;
-  Py_XDECREF(imported);
-  return attribute;
-}
 
 /* Raises the current thread's last error of the library. */
 static void raise_status(NativeModel *self, RbStatus status) {
@@ -77,218 +57,7 @@ static void raise_status(NativeModel *self, RbStatus status) {
     }
     return;
   }
-  PyErr_SetString(self->error, message);
-}
-
-/* Makes `cause`, a reference that it takes, the cause of the current exception. */
-static void set_cause(PyObject *cause) {
-  PyObject *kind, *value, *traceback;
-  PyErr_Fetch(&kind, &value, &traceback);
-  PyErr_NormalizeException(&kind, &value, &traceback);
-  PyException_SetCause(value, cause);
-  PyErr_Restore(kind, value, traceback);
-}
-
-/* Replaces the current exception by a UserError that names the tensor, keeps the exception's words and has it as its
- * cause. An interrupt and a lack of memory stay what they are. */
-static void raise_unreadable(NativeModel *self, const char *role, const TensorType *type) {
-  if (!PyErr_ExceptionMatches(PyExc_Exception) || PyErr_ExceptionMatches(PyExc_MemoryError)) {
-    return;
-  }
-  PyObject *kind, *value, *traceback;
-  PyErr_Fetch(&kind, &value, &traceback);
-  PyErr_NormalizeException(&kind, &value, &traceback);
-  PyErr_Format(self->error, "%s '%U' cannot be read as an array: %S", role, type->name, value);
-  Py_DECREF(kind);
-  Py_XDECREF(traceback);
-  set_cause(value);
-}
-
-static void release_binding(Binding *binding) {
-  if (binding->view.obj) {
-    PyBuffer_Release(&binding->view);
-  }
-  Py_CLEAR(binding->owner);
-  binding->is_bound = false;
-}
-
-static bool dtype_of_format(const char *format, Py_ssize_t itemsize, DLDataType *dtype) {
-  const char *at = format ? format : "B";
-  at += *at == '@' || *at == '=' || (*at == '<' && PY_LITTLE_ENDIAN) || (*at == '>' && PY_BIG_ENDIAN);
-  const bool is_complex = *at == 'Z';
-  at += is_complex;
-  if (!at[0] || at[1] || itemsize > 31) {
-    return false;
-  }
-  dtype->bits = (uint8_t)(itemsize * 8);
-  dtype->lanes = 1;
-  if (strchr("efdg", *at)) {
-    dtype->code = is_complex ? kDLComplex : kDLFloat;
-    return true;
-  }
-  dtype->code = *at == '?' ? kDLBool : strchr("bhilqn", *at) ? kDLInt : kDLUInt;
-  return !is_complex && strchr("?bhilqnBHILQN", *at);
-}
-
-/* Fills the tensor from the view: 1, 0 when the memory is not compact and aligned, or -1 with an exception. */
-static int tensor_of_view(NativeModel *self, const char *role, const TensorType *type, Binding *binding) {
-  const Py_buffer *view = &binding->view;
-  DLTensor *tensor = &binding->tensor;
-  if (!dtype_of_format(view->format, view->itemsize, &tensor->dtype)) {
-    PyErr_Format(self->error, "%s '%U' has elements of format '%s', expected %S", role, type->name,
-                 view->format ? view->format : "B", type->dtype);
-    return -1;
-  }
-  tensor->data = view->buf;
-  tensor->device.device_type = kDLCPU;
-  tensor->device.device_id = 0;
-  tensor->ndim = view->ndim;
-  tensor->shape = (int64_t *)view->shape;
-  tensor->strides = NULL;
-  tensor->byte_offset = 0;
-  const size_t alignment = tensor->dtype.code == kDLComplex ? (size_t)view->itemsize / 2 : (size_t)view->itemsize;
-  return PyBuffer_IsContiguous(view, 'C') && (uintptr_t)view->buf % alignment == 0;
-}
-
-static int view_tensor(NativeModel *self, const char *role, const TensorType *type, PyObject *object, int flags,
-                       Binding *binding) {
-  if (PyObject_GetBuffer(object, &binding->view, flags) < 0) {
-    binding->view.obj = NULL;
-    raise_unreadable(self, role, type);
-    return -1;
-  }
-  return tensor_of_view(self, role, type, binding);
-}
-
-/* Binds a compact, aligned copy of an array. */
-static bool bind_copy(NativeModel *self, const TensorType *type, PyObject *object, Binding *binding) {
-  release_binding(binding);
-  PyObject *copy = PyObject_CallFunction(self->numpy_require, "OOs", object, Py_None, "CA");
-  if (!copy) {
-    raise_unreadable(self, "input", type);
-    return false;
-  }
-  const int found = view_tensor(self, "input", type, copy, PyBUF_RECORDS_RO, binding);
-  Py_DECREF(copy);
-  if (found == 0) {
-    PyErr_Format(self->error, "input '%U' cannot be copied to aligned, row-major memory", type->name);
-  }
-  return found == 1;
-}
-
-static bool is_usable(const DLTensor *tensor) {
-  int64_t expected = 1;
-  for (int32_t i = tensor->ndim - 1; tensor->strides && i >= 0; --i) {
-    if (tensor->shape[i] != 1 && tensor->strides[i] != expected) {
-      return false;
-    }
-    expected *= tensor->shape[i];
-  }
-  const size_t bytes = ((size_t)tensor->dtype.bits + 7) / 8;
-  return bytes == 0 || ((uintptr_t)tensor->data + tensor->byte_offset) % bytes == 0;
-}
-
-/* The tensor in a DLPack capsule, NULL with an exception when it is none. It belongs to the capsule. */
-static const DLTensor *tensor_of_capsule(PyObject *capsule) {
-  if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
-    const DLManagedTensorVersioned *managed = PyCapsule_GetPointer(capsule, "dltensor_versioned");
-    if (managed->version.major != DLPACK_MAJOR_VERSION) {
-      PyErr_Format(PyExc_BufferError, "DLPack version %u is not supported", (unsigned)managed->version.major);
-      return NULL;
-    }
-    return &managed->dl_tensor;
-  }
-  const DLManagedTensor *managed = PyCapsule_GetPointer(capsule, "dltensor");
-  return managed ? &managed->dl_tensor : NULL;
-}
-
-/* object.__dlpack__(max_version=(1, 0)), without the argument for producers that came before it. */
-static PyObject *dlpack_capsule(PyObject *object) {
-  PyObject *method = PyObject_GetAttrString(object, "__dlpack__");
-  PyObject *empty = PyTuple_New(0);
-  PyObject *keywords = Py_BuildValue("{s(ii)}", "max_version", DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION);
-  PyObject *capsule = NULL;
-  if (method && empty && keywords) {
-    capsule = PyObject_Call(method, empty, keywords);
-    if (!capsule && PyErr_ExceptionMatches(PyExc_TypeError)) {
-      PyErr_Clear();
-      capsule = PyObject_CallNoArgs(method);
-    }
-  }
-  Py_XDECREF(keywords);
-  Py_XDECREF(empty);
-  Py_XDECREF(method);
-  return capsule;
-}
-
-/* False with a UserError unless the object's memory is the CPU's; asked first, for a capsule of a device synchronises.
- */
-static bool check_device(NativeModel *self, const TensorType *type, PyObject *object) {
-  PyObject *device = PyObject_CallMethod(object, "__dlpack_device__", NULL);
-  PyObject *kind = device ? PySequence_GetItem(device, 0) : NULL;
-  const long number = kind ? PyLong_AsLong(kind) : -1;
-  Py_XDECREF(kind);
-  Py_XDECREF(device);
-  if (PyErr_Occurred()) {
-    raise_unreadable(self, "input", type);
-    return false;
-  }
-  if (number != kDLCPU) {
-    PyErr_Format(self->error, "input '%U' is on a device of DLPack type %ld, expected the CPU (1): move it first",
-                 type->name, number);
-    return false;
-  }
-  return true;
-}
-
-static bool bind_dlpack(NativeModel *self, const TensorType *type, PyObject *object, Binding *binding) {
-  if (!check_device(self, type, object)) {
-    return false;
-  }
-  binding->owner = dlpack_capsule(object);
-  const DLTensor *tensor = binding->owner ? tensor_of_capsule(binding->owner) : NULL;
-  if (!tensor) {
-    raise_unreadable(self, "input", type);
-    return false;
-  }
-  binding->tensor = *tensor;
-  if (is_usable(tensor)) {
-    return true;
-  }
-  PyObject *array = PyObject_CallOneArg(self->numpy_from_dlpack, object);
-  if (!array) {
-    raise_unreadable(self, "input", type);
-    return false;
-  }
-  const bool bound = bind_copy(self, type, array, binding);
-  Py_DECREF(array);
-  return bound;
-}
-
-static bool bind_input(NativeModel *self, Lease *lease, Py_ssize_t index, PyObject *object) {
-  const TensorType *type = &self->types[index];
-  Binding *binding = &lease->bindings[index];
-  binding->is_bound = true;
-  if (PyObject_CheckBuffer(object)) {
-    const int found = view_tensor(self, "input", type, object, PyBUF_RECORDS_RO, binding);
-    return found == 0 ? bind_copy(self, type, object, binding) : found == 1;
-  }
-  if (PyObject_HasAttrString(object, "__dlpack__")) {
-    return bind_dlpack(self, type, object, binding);
-  }
-  PyErr_Format(self->error, "input '%U' is of type '%s', expected an array: numpy's, or an object with __dlpack__",
-               type->name, Py_TYPE(object)->tp_name);
-  return false;
-}
-
-static bool bind_output(NativeModel *self, Lease *lease, Py_ssize_t index, PyObject *object) {
-  const TensorType *type = &self->types[self->info->num_inputs + index];
-  Binding *binding = &lease->bindings[self->info->num_inputs + index];
-  const int found = view_tensor(self, "output", type, object, PyBUF_RECORDS, binding);
-  if (found == 0) {
-    PyErr_Format(self->error, "output '%U' is not a row-major array, aligned and without gaps", type->name);
-  }
-  return found == 1;
+  PyErr_SetString(self->library.names.error, message);
 }
 
 static Lease *lease_new(const RbModelInfo *info) {
@@ -389,9 +158,9 @@ static PyObject *join_names(const TensorType *types, Py_ssize_t count) {
 static void raise_with_names(NativeModel *self, PyObject *problem) {
   PyObject *names = problem ? join_names(self->types, self->info->num_inputs) : NULL;
   if (names && self->info->num_inputs) {
-    PyErr_Format(self->error, "%U, expected the inputs '%U'", problem, names);
+    PyErr_Format(self->library.names.error, "%U, expected the inputs '%U'", problem, names);
   } else if (names) {
-    PyErr_Format(self->error, "%U, expected none", problem);
+    PyErr_Format(self->library.names.error, "%U, expected none", problem);
   }
   Py_XDECREF(names);
   Py_XDECREF(problem);
@@ -412,6 +181,15 @@ static Py_ssize_t find_input(NativeModel *self, PyObject *name) {
   return -1;
 }
 
+static bool bind_model_input(NativeModel *self, Lease *lease, Py_ssize_t index, PyObject *object) {
+  return bind_input(&self->library.names, &self->types[index], object, &lease->bindings[index]);
+}
+
+static bool bind_model_output(NativeModel *self, Lease *lease, Py_ssize_t index, PyObject *object) {
+  const Py_ssize_t at = self->info->num_inputs + index;
+  return bind_output(&self->library.names, &self->types[at], object, &lease->bindings[at]);
+}
+
 static bool bind_keywords(NativeModel *self, Lease *lease, PyObject *const *values, PyObject *names) {
   const Py_ssize_t count = PyTuple_GET_SIZE(names);
   for (Py_ssize_t i = 0; i < count; ++i) {
@@ -425,7 +203,7 @@ static bool bind_keywords(NativeModel *self, Lease *lease, PyObject *const *valu
       raise_with_names(self, PyUnicode_FromFormat("input '%U' is given twice", name));
       return false;
     }
-    if (!bind_input(self, lease, index, values[i])) {
+    if (!bind_model_input(self, lease, index, values[i])) {
       return false;
     }
   }
@@ -440,7 +218,7 @@ static bool bind_arguments(NativeModel *self, Lease *lease, PyObject *const *val
     return false;
   }
   for (Py_ssize_t i = 0; i < count; ++i) {
-    if (!bind_input(self, lease, i, values[i])) {
+    if (!bind_model_input(self, lease, i, values[i])) {
       return false;
     }
   }
@@ -466,11 +244,11 @@ static PyObject *make_outputs(NativeModel *self, Lease *lease, bool as_tuple) {
   }
   for (Py_ssize_t i = 0; i < count; ++i) {
     PyObject *arguments[] = {types[i].shape, types[i].dtype};
-    PyObject *array = PyObject_Vectorcall(self->numpy_empty, arguments, 2, NULL);
+    PyObject *array = PyObject_Vectorcall(self->library.names.empty, arguments, 2, NULL);
     if (as_tuple && array) {
       PyTuple_SET_ITEM(outputs, i, array);
     }
-    if (!array || !bind_output(self, lease, i, array)) {
+    if (!array || !bind_model_output(self, lease, i, array)) {
       Py_XDECREF(as_tuple ? outputs : array);
       return NULL;
     }
@@ -515,11 +293,11 @@ static PyObject *model_run_list(PyObject *object, PyObject *inputs) {
 static bool bind_outputs(NativeModel *self, Lease *lease, PyObject *outputs) {
   const Py_ssize_t count = PySequence_Fast_GET_SIZE(outputs);
   if (count != self->info->num_outputs) {
-    PyErr_Format(self->error, "got %zd outputs, the model has %d", count, (int)self->info->num_outputs);
+    PyErr_Format(self->library.names.error, "got %zd outputs, the model has %d", count, (int)self->info->num_outputs);
     return false;
   }
   for (Py_ssize_t i = 0; i < count; ++i) {
-    if (!bind_output(self, lease, i, PySequence_Fast_GET_ITEM(outputs, i))) {
+    if (!bind_model_output(self, lease, i, PySequence_Fast_GET_ITEM(outputs, i))) {
       return false;
     }
   }
@@ -546,26 +324,11 @@ static PyObject *model_run_into(PyObject *object, PyObject *const *arguments, Py
   return done ? Py_NewRef(Py_None) : NULL;
 }
 
-static PyObject *describe_tensors(const TensorType *types, Py_ssize_t count) {
-  PyObject *tensors = PyTuple_New(count);
-  for (Py_ssize_t i = 0; tensors && i < count; ++i) {
-    PyObject *dtype = PyObject_GetAttrString(types[i].dtype, "name");
-    PyObject *tensor = dtype ? PyTuple_Pack(3, types[i].name, types[i].shape, dtype) : NULL;
-    Py_XDECREF(dtype);
-    if (!tensor) {
-      Py_CLEAR(tensors);
-      return NULL;
-    }
-    PyTuple_SET_ITEM(tensors, i, tensor);
-  }
-  return tensors;
-}
-
 static PyObject *model_describe(PyObject *object, PyObject *Py_UNUSED(ignored)) {
   NativeModel *self = (NativeModel *)object;
   const RbModelInfo *info = self->info;
-  PyObject *inputs = describe_tensors(self->types, info->num_inputs);
-  PyObject *outputs = inputs ? describe_tensors(self->types + info->num_inputs, info->num_outputs) : NULL;
+  PyObject *inputs = types_describe(self->types, info->num_inputs);
+  PyObject *outputs = inputs ? types_describe(self->types + info->num_inputs, info->num_outputs) : NULL;
   if (!outputs) {
     Py_XDECREF(inputs);
     return NULL;
@@ -577,53 +340,28 @@ static PyObject *model_describe(PyObject *object, PyObject *Py_UNUSED(ignored)) 
                        info->metadata ? info->metadata : "{}");
 }
 
-static PyObject *shape_tuple(const RbTensorInfo *info) {
-  PyObject *shape = PyTuple_New(info->ndim);
-  for (int32_t i = 0; shape && i < info->ndim; ++i) {
-    PyObject *extent = PyLong_FromLongLong(info->shape[i]);
-    if (!extent) {
-      Py_CLEAR(shape);
-      return NULL;
-    }
-    PyTuple_SET_ITEM(shape, i, extent);
+static void free_types(TensorType *types, Py_ssize_t count) {
+  for (Py_ssize_t i = 0; types && i < count; ++i) {
+    type_clear(&types[i]);
   }
-  return shape;
+  PyMem_Free(types);
 }
 
-static PyObject *numpy_dtype(PyObject *make_dtype, DLDataType dtype) {
-  static const char *const names[] = {"int", "uint", "float", "handle", "bfloat", "complex", "bool"};
-  const char *name = dtype.code < sizeof names / sizeof names[0] && dtype.lanes == 1 ? names[dtype.code] : "unknown";
-  char text[32];
-  if (dtype.code == kDLBool && dtype.bits == 8) {
-    snprintf(text, sizeof text, "bool");
-  } else {
-    snprintf(text, sizeof text, "%s%u", name, (unsigned)dtype.bits);
+/* Types of inputs, then outputs; NULL with an exception. */
+static TensorType *make_types(const RbTensorInfo *inputs, int32_t num_inputs, const RbTensorInfo *outputs,
+                              int32_t num_outputs) {
+  TensorType *types = PyMem_Calloc((size_t)num_inputs + (size_t)num_outputs + 1, sizeof *types);
+  bool is_filled = types != NULL;
+  for (int32_t i = 0; is_filled && i < num_inputs + num_outputs; ++i) {
+    is_filled = type_fill(&types[i], i < num_inputs ? &inputs[i] : &outputs[i - num_inputs]);
   }
-  return PyObject_CallFunction(make_dtype, "s", text);
-}
-
-static bool fill_type(TensorType *type, const RbTensorInfo *info, PyObject *make_dtype) {
-  type->name = PyUnicode_InternFromString(info->name);
-  type->shape = type->name ? shape_tuple(info) : NULL;
-  type->dtype = type->shape ? numpy_dtype(make_dtype, info->dtype) : NULL;
-  return type->dtype != NULL;
-}
-
-static bool fill_types(NativeModel *self) {
-  const RbModelInfo *info = self->info;
-  const size_t count = (size_t)info->num_inputs + (size_t)info->num_outputs;
-  PyObject *make_dtype = import_attribute("numpy", "dtype");
-  self->types = PyMem_Calloc(count + 1, sizeof *self->types);
-  if (!self->types) {
+  if (!types) {
     PyErr_NoMemory();
+  } else if (!is_filled) {
+    free_types(types, num_inputs + num_outputs);
+    return NULL;
   }
-  bool filled = make_dtype && self->types;
-  for (size_t i = 0; filled && i < count; ++i) {
-    const size_t inputs = (size_t)info->num_inputs;
-    filled = fill_type(&self->types[i], i < inputs ? &info->inputs[i] : &info->outputs[i - inputs], make_dtype);
-  }
-  Py_XDECREF(make_dtype);
-  return filled;
+  return types;
 }
 
 /* A spelling of the path that this process has not yet used: a loader that knows a name returns the library it loaded
@@ -647,27 +385,381 @@ static void fresh_spelling(const char *path, char *out) {
   strcpy(at, path + folder);
 }
 
-static bool open_library(NativeModel *self, const char *path) {
+static void *find_symbol(NativeLibrary *self, const char *name) {
+  return dlsym(self->handle, name);
+}
+
+static bool open_library(NativeLibrary *self, const char *path) {
   char *spelling = PyMem_Malloc(strlen(path) + 66);
   if (!spelling) {
     PyErr_NoMemory();
     return false;
   }
   fresh_spelling(path, spelling);
-  self->library = dlopen(spelling, RTLD_NOW | RTLD_LOCAL);
+  self->handle = dlopen(spelling, RTLD_NOW | RTLD_LOCAL);
   PyMem_Free(spelling);
-  if (!self->library) {
+  if (!self->handle) {
     const char *message = dlerror();
-    PyErr_Format(self->error, "'%s' cannot be loaded as a shared library: %s", path, message ? message : "no reason");
+    PyErr_Format(self->names.error, "'%s' cannot be loaded as a shared library: %s", path,
+                 message ? message : "no reason");
   }
-  return self->library != NULL;
+  return self->handle != NULL;
+}
+
+static bool check_version(NativeLibrary *self, const char *path, uint32_t version) {
+  if (version != RELAYBUILD_ABI_VERSION) {
+    PyErr_Format(self->names.error,
+                 "'%s' has interface version %u, this relaybuild reads version %u: compile the model again", path,
+                 (unsigned)version, (unsigned)RELAYBUILD_ABI_VERSION);
+  }
+  return version == RELAYBUILD_ABI_VERSION;
+}
+
+static bool find_tables(NativeLibrary *self, const char *path) {
+  RbLibraryEntry entry = NULL;
+  void *symbol = find_symbol(self, RELAYBUILD_LIBRARY_ENTRY);
+  memcpy(&entry, &symbol, sizeof entry);
+  self->table = entry ? entry() : NULL;
+  symbol = find_symbol(self, RELAYBUILD_LAST_ERROR_ENTRY);
+  memcpy(&self->last_error, &symbol, sizeof self->last_error);
+  return !self->table || check_version(self, path, self->table->abi_version);
+}
+
+/* Makes an object of the type or of one derived from it, with the library open; NULL with an exception. */
+static NativeLibrary *new_library(PyTypeObject *type, const char *path) {
+  NativeLibrary *self = (NativeLibrary *)type->tp_alloc(type, 0);
+  if (self && (!names_fill(&self->names) || !open_library(self, path) || !find_tables(self, path))) {
+    Py_CLEAR(self);
+  }
+  return self;
+}
+
+static PyObject *library_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
+  static char *names[] = {"path", NULL};
+  PyObject *path = NULL;
+  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O&", names, PyUnicode_FSConverter, &path)) {
+    return NULL;
+  }
+  NativeLibrary *self = new_library(type, PyBytes_AS_STRING(path));
+  Py_DECREF(path);
+  return (PyObject *)self;
+}
+
+static void close_library(NativeLibrary *self) {
+  if (self->handle) {
+    dlclose(self->handle);
+  }
+  names_clear(&self->names);
+}
+
+static void library_dealloc(PyObject *object) {
+  PyTypeObject *type = Py_TYPE(object);
+  close_library((NativeLibrary *)object);
+  type->tp_free(object);
+  Py_DECREF(type);
+}
+
+static PyObject *library_modules(PyObject *object, PyObject *Py_UNUSED(ignored)) {
+  const RbLibrary *table = ((NativeLibrary *)object)->table;
+  const int32_t count = table ? table->num_modules : 0;
+  PyObject *modules = PyTuple_New(count);
+  for (int32_t i = 0; modules && i < count; ++i) {
+    PyObject *module = Py_BuildValue("(si)", table->module_keys[i], (int)table->parents[i]);
+    if (!module) {
+      Py_CLEAR(modules);
+      break;
+    }
+    PyTuple_SET_ITEM(modules, i, module);
+  }
+  return modules;
+}
+
+static PyObject *library_regions(PyObject *object, PyObject *Py_UNUSED(ignored)) {
+  const RbLibrary *table = ((NativeLibrary *)object)->table;
+  const int32_t count = table ? table->num_regions : 0;
+  PyObject *regions = PyTuple_New(count);
+  for (int32_t i = 0; regions && i < count; ++i) {
+    const RbRegion *region = table->regions[i];
+    PyObject *entry = Py_BuildValue("(ssi)", region->signature->name, region->compiler, (int)table->region_modules[i]);
+    if (!entry) {
+      Py_CLEAR(regions);
+      break;
+    }
+    PyTuple_SET_ITEM(regions, i, entry);
+  }
+  return regions;
+}
+
+static const RbRegion *find_region(const RbLibrary *table, const char *name) {
+  for (int32_t i = 0; table && i < table->num_regions; ++i) {
+    if (strcmp(table->regions[i]->signature->name, name) == 0) {
+      return table->regions[i];
+    }
+  }
+  return NULL;
+}
+
+static PyObject *library_blob(PyObject *object, PyObject *name) {
+  const char *text = PyUnicode_AsUTF8(name);
+  const RbRegion *region = text ? find_region(((NativeLibrary *)object)->table, text) : NULL;
+  if (!text) {
+    return NULL;
+  }
+  return region && region->blob
+             ? PyBytes_FromStringAndSize((const char *)region->blob->bytes, (Py_ssize_t)region->blob->num_bytes)
+             : Py_NewRef(Py_None);
+}
+
+static PyObject *library_is_model(PyObject *object, void *Py_UNUSED(closure)) {
+  return PyBool_FromLong(find_symbol((NativeLibrary *)object, RELAYBUILD_MODEL_ENTRY) != NULL);
+}
+
+/* What a region keeps between calls, while no call uses it. */
+typedef struct State {
+  struct State *next;
+  void *self;
+} State;
+
+/* A packed function of a library. The list of idle states is guarded by the interpreter lock. */
+typedef struct NativeFunction {
+  PyObject_HEAD vectorcallfunc vectorcall;
+  NativeLibrary *library;
+  PyObject *name;
+  RbPackedFunction call;
+  const RbRegion *region; /* NULL where the library does not tell */
+  TensorType *types;      /* of the region's inputs, then outputs */
+  State *idle;
+} NativeFunction;
+
+static PyObject *function_call(PyObject *object, PyObject *const *arguments, size_t count, PyObject *names);
+
+/* The function of a name, NULL without an exception where there is none. */
+static NativeFunction *find_function(PyTypeObject *type, NativeLibrary *library, PyObject *name, const char *text) {
+  char symbol[512];
+  const RbRegion *region = find_region(library->table, text);
+  RbPackedFunction call = region ? region->call : NULL;
+  if (!region && (size_t)snprintf(symbol, sizeof symbol, FUNCTION_PREFIX "%s", text) < sizeof symbol) {
+    void *found = find_symbol(library, symbol);
+    memcpy(&call, &found, sizeof call);
+  }
+  NativeFunction *self = call ? (NativeFunction *)type->tp_alloc(type, 0) : NULL;
+  if (!self) {
+    return NULL;
+  }
+  self->vectorcall = function_call;
+  self->library = (NativeLibrary *)Py_NewRef((PyObject *)library);
+  self->name = Py_NewRef(name);
+  self->call = call;
+  self->region = region;
+  if (region) {
+    const RbSignature *signature = region->signature;
+    self->types = make_types(signature->inputs, signature->num_inputs, signature->outputs, signature->num_outputs);
+    if (!self->types) {
+      Py_CLEAR(self);
+    }
+  }
+  return self;
+}
+
+static PyObject *function_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
+  static char *names[] = {"library", "name", NULL};
+  PyObject *library = NULL, *name = NULL;
+  PyTypeObject *library_type = (PyTypeObject *)import_attribute("relaybuild.runtime._native", "NativeLibrary");
+  NativeFunction *self = NULL;
+  if (library_type && PyArg_ParseTupleAndKeywords(arguments, keywords, "O!U", names, library_type, &library, &name)) {
+    const char *text = PyUnicode_AsUTF8(name);
+    self = text ? find_function(type, (NativeLibrary *)library, name, text) : NULL;
+    if (!self && !PyErr_Occurred()) {
+      PyErr_SetObject(PyExc_KeyError, name);
+    }
+  }
+  Py_XDECREF(library_type);
+  return (PyObject *)self;
+}
+
+static void function_dealloc(PyObject *object) {
+  NativeFunction *self = (NativeFunction *)object;
+  PyTypeObject *type = Py_TYPE(object);
+  while (self->idle) {
+    State *state = self->idle;
+    self->idle = state->next;
+    if (state->self && self->region->destroy) {
+      self->region->destroy(state->self);
+    }
+    PyMem_Free(state);
+  }
+  if (self->region) {
+    const RbSignature *signature = self->region->signature;
+    free_types(self->types, (Py_ssize_t)signature->num_inputs + signature->num_outputs);
+  }
+  Py_XDECREF(self->name);
+  Py_XDECREF((PyObject *)self->library);
+  type->tp_free(object);
+  Py_DECREF(type);
+}
+
+/* Raises why the calling thread's last call of a function failed. */
+static void raise_failure(const NativeFunction *self) {
+  const char *message = self->library->last_error ? self->library->last_error() : "";
+  if (*message) {
+    PyErr_SetString(self->library->names.error, message);
+  } else {
+    PyErr_Format(self->library->names.error, "function '%U' failed and gave no reason", self->name);
+  }
+}
+
+static State *state_acquire(NativeFunction *self) {
+  State *state = self->idle;
+  if (state) {
+    self->idle = state->next;
+    return state;
+  }
+  state = PyMem_Calloc(1, sizeof *state);
+  if (!state) {
+    PyErr_NoMemory();
+  } else if (self->region && self->region->create) {
+    int32_t failed;
+    Py_BEGIN_ALLOW_THREADS;
+    failed = self->region->create(self->region, &state->self);
+    Py_END_ALLOW_THREADS;
+    if (failed) {
+      raise_failure(self);
+      PyMem_Free(state);
+      return NULL;
+    }
+  }
+  return state;
+}
+
+static void state_release(NativeFunction *self, State *state) {
+  state->next = self->idle;
+  self->idle = state;
+}
+
+/* The arguments of one call, for a function whose tensors are not described also their names. */
+typedef struct Call {
+  Py_ssize_t count;
+  Binding *bindings;
+  RbValue *values;
+  TensorType *unknown; /* NULL where the function's own types serve */
+} Call;
+
+static void call_clear(Call *call) {
+  for (Py_ssize_t i = 0; call->bindings && i < call->count; ++i) {
+    release_binding(&call->bindings[i]);
+  }
+  free_types(call->unknown, call->count);
+  PyMem_Free(call->values);
+  PyMem_Free(call->bindings);
+}
+
+/* False with an exception; call_clear() is due either way. */
+static bool call_fill(const NativeFunction *self, Py_ssize_t count, Call *call) {
+  *call = (Call){.count = count};
+  call->bindings = PyMem_Calloc((size_t)count + 1, sizeof *call->bindings);
+  call->values = PyMem_Calloc((size_t)count + 1, sizeof *call->values);
+  call->unknown = self->types ? NULL : PyMem_Calloc((size_t)count + 1, sizeof *call->unknown);
+  if (!call->bindings || !call->values || (!self->types && !call->unknown)) {
+    PyErr_NoMemory();
+    return false;
+  }
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    call->values[i].type = RB_VALUE_TENSOR;
+    call->values[i].u.as_pointer = &call->bindings[i].tensor;
+    if (call->unknown && !(call->unknown[i].name = PyUnicode_FromFormat("%zd", i + 1))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+static bool call_bind(const NativeFunction *self, Call *call, PyObject *const *arguments) {
+  const PythonNames *names = &self->library->names;
+  const Py_ssize_t inputs = self->types ? self->region->signature->num_inputs : 0;
+  for (Py_ssize_t i = 0; i < call->count; ++i) {
+    Binding *binding = &call->bindings[i];
+    const bool is_bound = call->unknown ? bind_argument(names, &call->unknown[i], arguments[i], binding)
+                          : i < inputs  ? bind_input(names, &self->types[i], arguments[i], binding)
+                                        : bind_output(names, &self->types[i], arguments[i], binding);
+    if (!is_bound) {
+      return false;
+    }
+  }
+  return true;
+}
+
+static bool call_execute(NativeFunction *self, Call *call) {
+  State *state = state_acquire(self);
+  if (!state) {
+    return false;
+  }
+  RbValue result = {RB_VALUE_NONE, 0, {0}};
+  int32_t failed;
+  Py_BEGIN_ALLOW_THREADS;
+  failed = self->call(state->self, call->values, (int32_t)call->count, &result);
+  Py_END_ALLOW_THREADS;
+  state_release(self, state);
+  if (failed) {
+    raise_failure(self);
+    return false;
+  }
+  bool is_right = true;
+  for (Py_ssize_t i = 0; call->unknown && is_right && i < call->count; ++i) {
+    is_right = check_unwritten(&self->library->names, &call->unknown[i], &call->bindings[i]);
+  }
+  return is_right;
+}
+
+static bool check_count(const NativeFunction *self, Py_ssize_t count) {
+  if (!self->types) {
+    return true;
+  }
+  const RbSignature *signature = self->region->signature;
+  const int inputs = (int)signature->num_inputs, outputs = (int)signature->num_outputs;
+  if (count != inputs + outputs) {
+    PyErr_Format(self->library->names.error,
+                 "got %zd arguments, function '%U' takes %d: %d inputs, then %d outputs to write", count, self->name,
+                 inputs + outputs, inputs, outputs);
+  }
+  return count == inputs + outputs;
+}
+
+static PyObject *function_call(PyObject *object, PyObject *const *arguments, size_t nargs, PyObject *names) {
+  NativeFunction *self = (NativeFunction *)object;
+  const Py_ssize_t count = PyVectorcall_NARGS(nargs);
+  if (names && PyTuple_GET_SIZE(names)) {
+    PyErr_Format(PyExc_TypeError, "function '%U' takes no keyword arguments", self->name);
+    return NULL;
+  }
+  if (!check_count(self, count)) {
+    return NULL;
+  }
+  Call call;
+  const bool done = call_fill(self, count, &call) && call_bind(self, &call, arguments) && call_execute(self, &call);
+  call_clear(&call);
+  return done ? Py_NewRef(Py_None) : NULL;
+}
+
+static PyObject *function_describe(PyObject *object, PyObject *Py_UNUSED(ignored)) {
+  NativeFunction *self = (NativeFunction *)object;
+  if (!self->types) {
+    return Py_NewRef(Py_None);
+  }
+  const RbSignature *signature = self->region->signature;
+  PyObject *inputs = types_describe(self->types, signature->num_inputs);
+  PyObject *outputs = inputs ? types_describe(self->types + signature->num_inputs, signature->num_outputs) : NULL;
+  if (!outputs) {
+    Py_XDECREF(inputs);
+    return NULL;
+  }
+  return Py_BuildValue("(NN)", inputs, outputs);
 }
 
 static bool find_interface(NativeModel *self, const char *path) {
   RbModelEntry entry = NULL;
-  void *symbol = dlsym(self->library, RELAYBUILD_MODEL_ENTRY);
+  void *symbol = find_symbol(&self->library, RELAYBUILD_MODEL_ENTRY);
   if (!symbol) {
-    PyErr_Format(self->error,
+    PyErr_Format(self->library.names.error,
                  "'%s' is a shared library but no model: it lacks the symbol '%s'; expected what 'relaybuild compile' "
                  "makes",
                  path, RELAYBUILD_MODEL_ENTRY);
@@ -675,30 +767,17 @@ static bool find_interface(NativeModel *self, const char *path) {
   }
   memcpy(&entry, &symbol, sizeof entry);
   self->api = entry();
-  if (self->api->abi_version != RELAYBUILD_ABI_VERSION) {
-    PyErr_Format(self->error,
-                 "'%s' has interface version %u, this relaybuild reads version %u: compile the model again", path,
-                 (unsigned)self->api->abi_version, (unsigned)RELAYBUILD_ABI_VERSION);
-    self->api = NULL;
+  if (!check_version(&self->library, path, self->api->abi_version)) {
     return false;
   }
   self->info = self->api->describe();
-  return true;
-}
-
-static bool import_names(NativeModel *self) {
-  return (self->error = import_attribute("relaybuild.errors", "UserError")) &&
-         (self->numpy_empty = import_attribute("numpy", "empty")) &&
-         (self->numpy_require = import_attribute("numpy", "require")) &&
-         (self->numpy_from_dlpack = import_attribute("numpy", "from_dlpack"));
+  self->types = make_types(self->info->inputs, self->info->num_inputs, self->info->outputs, self->info->num_outputs);
+  return self->types != NULL;
 }
 
 /* Makes the first instance, so that a processor that cannot run the model is found at load time. */
 static bool open_model(NativeModel *self, const char *path) {
-  if (!import_names(self) || !open_library(self, path) || !find_interface(self, path) || !fill_types(self)) {
-    return false;
-  }
-  Lease *lease = lease_create(self);
+  Lease *lease = find_interface(self, path) ? lease_create(self) : NULL;
   if (!lease) {
     return false;
   }
@@ -714,7 +793,7 @@ static PyObject *model_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
   if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O&|i", names, PyUnicode_FSConverter, &path, &threads)) {
     return NULL;
   }
-  NativeModel *self = (NativeModel *)type->tp_alloc(type, 0);
+  NativeModel *self = (NativeModel *)new_library(type, PyBytes_AS_STRING(path));
   if (self) {
     self->vectorcall = model_call;
     self->requested_threads = threads;
@@ -726,16 +805,6 @@ static PyObject *model_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
   return (PyObject *)self;
 }
 
-static void free_types(NativeModel *self) {
-  const Py_ssize_t count = self->types ? (Py_ssize_t)self->info->num_inputs + self->info->num_outputs : 0;
-  for (Py_ssize_t i = 0; i < count; ++i) {
-    Py_XDECREF(self->types[i].name);
-    Py_XDECREF(self->types[i].shape);
-    Py_XDECREF(self->types[i].dtype);
-  }
-  PyMem_Free(self->types);
-}
-
 static void model_dealloc(PyObject *object) {
   NativeModel *self = (NativeModel *)object;
   PyTypeObject *type = Py_TYPE(object);
@@ -744,17 +813,73 @@ static void model_dealloc(PyObject *object) {
     self->idle = lease->next;
     lease_free(self, lease);
   }
-  free_types(self);
-  if (self->library) {
-    dlclose(self->library);
+  if (self->types) {
+    free_types(self->types, (Py_ssize_t)self->info->num_inputs + self->info->num_outputs);
   }
-  Py_XDECREF(self->numpy_from_dlpack);
-  Py_XDECREF(self->numpy_require);
-  Py_XDECREF(self->numpy_empty);
-  Py_XDECREF(self->error);
+  close_library(&self->library);
   type->tp_free(object);
   Py_DECREF(type);
 }
+
+static PyMethodDef library_methods[] = {
+    {"modules", library_modules, METH_NOARGS,
+     "modules()\n--\n\nPairs of type key and number of the parent (-1: none); the library itself is number 0."},
+    {"regions", library_regions, METH_NOARGS,
+     "regions()\n--\n\nTriples of function, backend's tag and number of the module that brings it."},
+    {"blob", library_blob, METH_O, "blob(name)\n--\n\nThe bytes that a region was compiled to; None if it is code."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef library_getset[] = {
+    {"is_model", library_is_model, NULL, "Whether the library is a model.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot library_slots[] = {
+    {Py_tp_doc, "NativeLibrary(path)\n--\n\nA shared library, loaded."},
+    {Py_tp_new, library_new},
+    {Py_tp_dealloc, library_dealloc},
+    {Py_tp_methods, library_methods},
+    {Py_tp_getset, library_getset},
+    {0, NULL},
+};
+
+static PyType_Spec library_spec = {
+    .name = "relaybuild.runtime._native.NativeLibrary",
+    .basicsize = sizeof(NativeLibrary),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    .slots = library_slots,
+};
+
+static PyMethodDef function_methods[] = {
+    {"describe", function_describe, METH_NOARGS,
+     "describe()\n--\n\nInputs and outputs, each as (name, shape, dtype); None where the library does not tell."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef function_members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(NativeFunction, vectorcall), READONLY, NULL},
+    {"name", T_OBJECT_EX, offsetof(NativeFunction, name), READONLY, "The function's name."},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyType_Slot function_slots[] = {
+    {Py_tp_doc, "NativeFunction(library, name)\n--\n\nA packed function; KeyError where there is none of the name.\n\n"
+                "Called with the arrays that it reads, then those that it writes."},
+    {Py_tp_new, function_new},
+    {Py_tp_dealloc, function_dealloc},
+    {Py_tp_call, PyVectorcall_Call},
+    {Py_tp_methods, function_methods},
+    {Py_tp_members, function_members},
+    {0, NULL},
+};
+
+static PyType_Spec function_spec = {
+    .name = "relaybuild.runtime._native.NativeFunction",
+    .basicsize = sizeof(NativeFunction),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL,
+    .slots = function_slots,
+};
 
 static PyMethodDef model_methods[] = {
     {"describe", model_describe, METH_NOARGS, "describe()\n--\n\nThe model's descriptor as a dictionary."},
@@ -790,10 +915,21 @@ static PyType_Spec model_spec = {
     .slots = model_slots,
 };
 
-static int module_exec(PyObject *module) {
-  PyObject *type = PyType_FromSpec(&model_spec);
-  const int status = type ? PyModule_AddObjectRef(module, "NativeModel", type) : -1;
+static int add_type(PyObject *module, const char *name, PyType_Spec *spec, PyObject *base) {
+  PyObject *type = PyType_FromSpecWithBases(spec, base);
+  const int status = type ? PyModule_AddObjectRef(module, name, type) : -1;
   Py_XDECREF(type);
+  return status;
+}
+
+static int module_exec(PyObject *module) {
+  if (add_type(module, "NativeLibrary", &library_spec, NULL) < 0 ||
+      add_type(module, "NativeFunction", &function_spec, NULL) < 0) {
+    return -1;
+  }
+  PyObject *base = PyObject_GetAttrString(module, "NativeLibrary");
+  const int status = base ? add_type(module, "NativeModel", &model_spec, base) : -1;
+  Py_XDECREF(base);
   return status;
 }
 
@@ -805,7 +941,7 @@ static PyModuleDef_Slot module_slots[] = {
 static struct PyModuleDef module_definition = {
     .m_base = PyModuleDef_HEAD_INIT,
     .m_name = "_native",
-    .m_doc = "Loads compiled models and calls them.",
+    .m_doc = "Loads libraries and calls their models and functions.",
     .m_slots = module_slots,
 };
 
