@@ -35,8 +35,8 @@ _TIMEOUT = 300.0
 
 @dataclass(frozen=True)
 class DetectRequest:
-    """What is to be evaluated: the user's script, absolute (None: there is none); every flag with the CMake module
-    behind it (None: there is none); names that the command line sets, with their values."""
+    """What is to be evaluated: the user's script, if there is one; every flag with the CMake module behind it, if there
+    is one; names that the command line sets, with their values."""
 
     config: Path | None
     modules: Mapping[str, Path | None]
@@ -93,6 +93,15 @@ def python_environment() -> Mapping[str, tuple[str, ...]]:
     }
 
 
+def shown(position: Position, config: Path | None) -> str:
+    """A place in a script as the user knows it: relative to the folder of the configuration if it is below that, which
+    is named as it was given."""
+    file = Path(position.file)
+    if config is not None and file.is_relative_to(os.path.abspath(config.parent)):
+        file = config.parent / file.relative_to(os.path.abspath(config.parent))
+    return f"{file}:{position.line}"
+
+
 def detect(request: DetectRequest, folder: Path, environ: Mapping[str, str]) -> Detection:
     """Run CMake in an empty folder, without links in its path.
 
@@ -145,10 +154,11 @@ def _completed(command: Sequence[str], environ: Mapping[str, str]) -> Completed:
 
 
 def _request_text(request: DetectRequest, result: Path) -> str:
+    config = os.path.abspath(request.config) if request.config is not None else ""
     values: dict[str, Iterable[str]] = {
         "RELAYBUILD_RESULT_FILE": (str(result),),
-        "RELAYBUILD_CONFIG": (str(request.config or ""),),
-        "RELAYBUILD_CONFIG_DIR": (str(request.config.parent if request.config is not None else ""),),
+        "RELAYBUILD_CONFIG": (config,),
+        "RELAYBUILD_CONFIG_DIR": (os.path.dirname(config),),
         "RELAYBUILD_FLAGS": request.modules,
         "RELAYBUILD_GIVEN": request.given,
         **{f"RELAYBUILD_MODULE_{flag}": (str(file or ""),) for flag, file in request.modules.items()},
@@ -169,11 +179,12 @@ def _quoted(text: str) -> str:
 def _error(completed: Completed, config: Path | None) -> UserError | ToolError:
     """The first error that has to do with the user's script, or else what the tool printed of its errors."""
     errors = errors_of(completed.output)
+    script = os.path.abspath(config) if config is not None else None
     for error in errors:
-        if config is not None and any(position.file == str(config) for position in error.stack):
-            scripts = (p for p in error.stack if os.path.isabs(p.file) and not _CMAKES_SCRIPT.fullmatch(p.file))
-            position = next(scripts)
-            return UserError(error.message, where=f"{position.file}:{position.line}")
+        if any(position.file == script for position in error.stack):
+            places = (p for p in error.stack if os.path.isabs(p.file) and not _CMAKES_SCRIPT.fullmatch(p.file))
+            # The project's own include() calls CMake's by another name.
+            return UserError(error.message.replace("_include ", "include ", 1), where=shown(next(places), config))
     return ToolError(
         "cmake failed to evaluate the CMake modules of the backends",
         command=completed.command[:1],

@@ -21,7 +21,6 @@ from typing import Any, BinaryIO
 
 from relaybuild.build import cmake, evidence
 from relaybuild.build.cache_folder import cache_folder
-from relaybuild.build.cmake_output import Position
 from relaybuild.build.files import make_folder, write_atomically, writing
 from relaybuild.digest import Hasher, digest_bytes
 from relaybuild.errors import UserError
@@ -87,25 +86,23 @@ def configure(
     if config is None and not any(_needs_cmake(module, given.get(module.flag, "OFF")) for module in modules):
         return {m.flag: _plain_settings(m, given.get(m.flag, "OFF"), f"option '-D {m.flag}'") for m in modules}
     request = cmake.DetectRequest(
-        config=Path(os.path.abspath(config)) if config is not None else None,
+        config=config,
         modules={module.flag: module.file for module in modules},
         given=given,
     )
     record = _record_path(request, cache_dir if cache_dir is not None else cache_folder(environment), environment)
     found = _stored(record, environment)
     if found is None:
-        found = _detected(request, config, record, environment)
+        found = _detected(request, record, environment)
     return {module.flag: _settings(module, found[module.flag], config) for module in modules}
 
 
-def _detected(
-    request: cmake.DetectRequest, config: Path | None, record: Path | None, environ: Mapping[str, str]
-) -> Mapping[str, Any]:
+def _detected(request: cmake.DetectRequest, record: Path | None, environ: Mapping[str, str]) -> Mapping[str, Any]:
     """The flags of the result of running CMake, which is kept if it can be."""
     start = time.time_ns()
     with writing(Path(tempfile.gettempdir())), tempfile.TemporaryDirectory(prefix="relaybuild-detect-") as folder:
         detection = cmake.detect(request, Path(os.path.realpath(folder)), environ)
-    _raise_mistakes(_mistakes(detection, request, config))
+    _raise_mistakes(_mistakes(detection, request))
     flags: Mapping[str, Any] = detection.result["flags"]
     # What was written while CMake ran may have been read before or after.
     if record is not None and not detection.opaque and not evidence.changed_since(detection.subjects, start):
@@ -135,9 +132,12 @@ def _check_given(given: Mapping[str, str], modules: Sequence[BackendModule], *, 
 def _unknown_flag(name: str, known: Sequence[str], where: str) -> UserError:
     upper = {flag.upper(): flag for flag in known}
     near = difflib.get_close_matches(name.upper(), upper, n=1, cutoff=0.5)
-    hint = f"did you mean '{upper[near[0]]}'? " if near else ""
-    flags = ", ".join(f"'{flag}'" for flag in sorted(known)) or "none"
-    return UserError(f"no backend obeys the flag '{name}'; {hint}(flags of installed backends: {flags})", where=where)
+    hint = f"did you mean '{upper[near[0]]}'? The" if near else "the"
+    flags = ", ".join(sorted(known)) or "none"
+    advice = "" if _FLAG_LIKE.fullmatch(name) else "; the configuration may declare a name of its own by option()"
+    return UserError(
+        f"no backend obeys the flag '{name}'; {hint} flags of installed backends are {flags}{advice}", where=where
+    )
 
 
 def _raise_mistakes(mistakes: Sequence[UserError]) -> None:
@@ -187,14 +187,14 @@ def _settings(module: BackendModule, found: Mapping[str, Any], config: Path | No
     )
 
 
-def _mistakes(detection: cmake.Detection, request: cmake.DetectRequest, config: Path | None) -> list[UserError]:
+def _mistakes(detection: cmake.Detection, request: cmake.DetectRequest) -> list[UserError]:
     """What the user has to change, of all that CMake's evaluation came upon."""
 
     def where(name: str) -> str:
         if name in request.given:
             return f"option '-D {name}={request.given[name]}'"
         position = detection.assignments.get(name)
-        return shown(position, config) if position is not None else f"flag '{name}'"
+        return cmake.shown(position, request.config) if position is not None else f"flag '{name}'"
 
     known = list(request.modules)
     mistakes = [UserError(f"{e['flag']}: {e['message']}", where=where(e["flag"])) for e in detection.result["errors"]]
@@ -203,17 +203,12 @@ def _mistakes(detection: cmake.Detection, request: cmake.DetectRequest, config: 
     return mistakes
 
 
-def shown(position: Position, config: Path | None) -> str:
-    """A place in a script as the user knows it: the configuration by the name that it was given by."""
-    is_config = config is not None and position.file == os.path.abspath(config)
-    return f"{config if is_config else position.file}:{position.line}"
-
-
 def _record_path(request: cmake.DetectRequest, cache_dir: Path | None, environ: Mapping[str, str]) -> Path | None:
     """Where the outcome of a request is kept: one file per request, machine, cmake and Python environment."""
     if cache_dir is None:
         return None
-    hasher = Hasher(f"configure.{_FORMAT}").field("config", str(request.config or ""))
+    config = os.path.abspath(request.config) if request.config is not None else ""
+    hasher = Hasher(f"configure.{_FORMAT}").field("config", config)
     for flag, file in request.modules.items():
         hasher.field("module", (flag, str(file or "")))
     for name, value in request.given.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import BinaryIO
 
@@ -33,7 +34,7 @@ def command(folder: Path, force: bool) -> None:
 
 def _next_command(path: Path) -> str:
     """How a model is compiled under the new configuration from the current folder."""
-    option = "" if path.parent.resolve() == Path.cwd() else f" --config {click.format_filename(path)}"
+    option = "" if path.parent.resolve() == Path.cwd() else f" --config {shlex.quote(str(path))}"
     return f"relaybuild compile MODEL{option} -o model.so"
 
 

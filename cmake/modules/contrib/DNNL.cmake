@@ -1,30 +1,37 @@
 # Finds oneDNN, 2.x or 3.x.
 relaybuild_flag_choices(USE_DNNL OFF AUTO ON PATH)
-relaybuild_find_library(RELAYBUILD_DNNL HEADERS oneapi/dnnl/dnnl.h LIBRARIES dnnl)
-set(install "apt-get install libdnnl-dev" "pip install onednn-devel-cpu-gomp")
+
+# Memory of a library on SYCL belongs to queues of that runtime, not to the model that calls it.
+function(_relaybuild_dnnl_check result include_dir library)
+  file(STRINGS "${include_dir}/oneapi/dnnl/dnnl_config.h" line REGEX "define DNNL_CPU_RUNTIME ")
+  set(wrong "")
+  if(line MATCHES "SYCL|DPCPP|NONE")
+    set(wrong "${library} has no threads of its own on the CPU (it was built with '${CMAKE_MATCH_0}' for its CPU runtime)")
+  endif()
+  set(${result} "${wrong}" PARENT_SCOPE)
+endfunction()
+
+relaybuild_find_library(
+  RELAYBUILD_DNNL
+  HEADERS oneapi/dnnl/dnnl.h
+  LIBRARIES dnnl
+  CHECK _relaybuild_dnnl_check
+)
 if(NOT RELAYBUILD_DNNL_FOUND)
   relaybuild_backend_missing(
     dnnl
     FLAG USE_DNNL
     MESSAGE "oneDNN was not found: ${RELAYBUILD_DNNL_REASON}"
-    INSTALL ${install}
+    INSTALL "apt-get install libdnnl-dev" "pip install onednn-devel-cpu-gomp"
   )
   return()
 endif()
 
-set(folder "${RELAYBUILD_DNNL_INCLUDE_DIR}/oneapi/dnnl")
-file(STRINGS "${folder}/dnnl_config.h" runtime REGEX "define DNNL_CPU_RUNTIME ")
-if(runtime MATCHES "SYCL|DPCPP|NONE")
-  # Memory of such a library belongs to a queue of its runtime, not to the model that calls it.
-  relaybuild_backend_missing(
-    dnnl
-    FLAG USE_DNNL
-    MESSAGE "the oneDNN at ${RELAYBUILD_DNNL_LIBRARY} was built without a CPU runtime of its own (${CMAKE_MATCH_0})"
-    INSTALL ${install}
-  )
-  return()
-endif()
-file(STRINGS "${folder}/dnnl_version.h" lines REGEX "define DNNL_VERSION_(MAJOR|MINOR|PATCH)")
+file(
+  STRINGS "${RELAYBUILD_DNNL_INCLUDE_DIR}/oneapi/dnnl/dnnl_version.h"
+  lines
+  REGEX "define DNNL_VERSION_(MAJOR|MINOR|PATCH)"
+)
 string(REGEX MATCHALL "[0-9]+" numbers "${lines}")
 list(JOIN numbers "." version)
 relaybuild_backend(
