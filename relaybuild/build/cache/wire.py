@@ -1,0 +1,96 @@
+"""Protocol buffers' wire format, as far as the messages of the remote-execution API need it; knows no message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_FIXED = {_FIXED64: 8, _FIXED32: 4}
+_MAX_VARINT_BYTES = 10
+
+
+class WireError(ValueError):
+    """Bytes that are no message, or not the one expected."""
+
+
+def varint_field(number: int, value: int) -> bytes:
+    """A field of a non-negative integer; nothing at all where it is 0, the default."""
+    return _varint(number << 3 | _VARINT) + _varint(value) if value else b""
+
+
+def bytes_field(number: int, value: bytes | str) -> bytes:
+    """A field of bytes, of text in UTF-8, or of an encoded message, written even where it is empty: the element of a
+    repeated field, or a message that is present."""
+    data = value.encode() if isinstance(value, str) else value
+    return _varint(number << 3 | _BYTES) + _varint(len(data)) + data
+
+
+def optional_field(number: int, value: bytes | str) -> bytes:
+    """A field of bytes or text; nothing at all where it is empty, the default."""
+    return bytes_field(number, value) if value else b""
+
+
+def read_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """The fields of a message in order: number, and the integer or bytes. Raises WireError for what is no message."""
+    position = 0
+    while position < len(data):
+        tag, position = _read_varint(data, position)
+        number, kind = tag >> 3, tag & 7
+        if kind == _VARINT:
+            value, position = _read_varint(data, position)
+            yield number, value
+            continue
+        if kind == _BYTES:
+            length, position = _read_varint(data, position)
+        elif kind in _FIXED:
+            length = _FIXED[kind]
+        else:
+            raise WireError(f"a field of wire type {kind}")
+        if position + length > len(data):
+            raise WireError("a field goes past the end")
+        yield number, data[position : position + length]
+        position += length
+
+
+def expect_bytes(value: int | bytes) -> bytes:
+    """A field's value that must be bytes; raises WireError otherwise."""
+    if not isinstance(value, bytes):
+        raise WireError("an integer where bytes were expected")
+    return value
+
+
+def expect_text(value: int | bytes) -> str:
+    """A field's value that must be UTF-8; raises WireError otherwise."""
+    try:
+        return expect_bytes(value).decode()
+    except UnicodeDecodeError as error:
+        raise WireError("text that is not UTF-8") from error
+
+
+def expect_int(value: int | bytes) -> int:
+    """A field's value that must be an integer; raises WireError otherwise."""
+    if not isinstance(value, int):
+        raise WireError("bytes where an integer was expected")
+    return value
+
+
+def _varint(value: int) -> bytes:
+    if value < 0x80:
+        return bytes((value,))
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    for place in range(position, min(position + _MAX_VARINT_BYTES, len(data))):
+        byte = data[place]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, place + 1
+        shift += 7
+    raise WireError("a number does not end")
