@@ -11,6 +11,7 @@ import click
 
 from relaybuild.cli import _library, _options
 from relaybuild.cli._text import shape_text, size_text, table
+from relaybuild.runtime import Model, elf
 from relaybuild.runtime.spec import TensorSpec
 
 _MAX_NODES = 3
@@ -20,7 +21,7 @@ _MAX_NODES = 3
 @click.argument("library", type=_options.PATH)
 @click.option("--json", "as_json", is_flag=True, help="All of it, as JSON.")
 def command(library: Path, as_json: bool) -> None:
-    """Print the inputs, outputs, memory, kernels, target and provenance of LIBRARY."""
+    """Print the inputs, outputs, memory, kernels, regions, target, needs and provenance of LIBRARY."""
     facts = _facts(library)
     click.echo(json.dumps(facts, indent=2) if as_json else "\n".join(_lines(facts)))
 
@@ -42,8 +43,16 @@ def _facts(path: Path) -> dict[str, Any]:
         "scratch_bytes": description["scratch_bytes"],
         "weight_bytes": description["weight_bytes"],
         "kernels": metadata.pop("kernels", []),
+        "regions": _regions(module),
+        "needs": list(elf.dynamic(path).needed),
         "provenance": metadata,
     }
+
+
+def _regions(module: Model) -> list[dict[str, str]]:
+    """The functions that other backends compute: name, the backend's tag, type key of the module that brings it."""
+    keys = [key for key, _ in module.modules()]
+    return [{"function": name, "compiler": tag, "module": keys[number]} for name, tag, number in module.regions()]
 
 
 def _tensor(spec: TensorSpec) -> dict[str, Any]:
@@ -63,6 +72,12 @@ def _lines(facts: Mapping[str, Any]) -> Iterator[str]:
     yield f"kernels: {len(kernels)}, of which {sum(bool(kernel.get('copies')) for kernel in kernels)} only copy"
     if kernels:
         yield from table(("symbol", "computes", "for nodes"), [_kernel_row(kernel) for kernel in kernels], "  ")
+    regions = facts["regions"]
+    yield f"regions of other backends: {len(regions) or 'none'}"
+    if regions:
+        columns = ("function", "compiler", "module")
+        yield from table(columns, [tuple(region[column] for column in columns) for region in regions], "  ")
+    yield f"needs: {', '.join(facts['needs']) or 'no library'}"
     yield "provenance:"
     for key, value in sorted(_flat(facts["provenance"])):
         yield f"  {key}: {value}"
