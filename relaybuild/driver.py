@@ -33,6 +33,7 @@ from relaybuild.ir.visitor import post_order
 from relaybuild.lower.sources import include_dir as kernel_include_dir
 from relaybuild.partition.backend import CodegenOptions, GeneratedCode, all_backends, flat_types
 from relaybuild.partition.pipeline import partition
+from relaybuild.partition.report import Report, report
 from relaybuild.passes.infra import PRECISE, PassContext
 from relaybuild.passes.pipelines import default_pipeline
 from relaybuild.runtime.header import c_identifier, standalone_header
@@ -176,6 +177,23 @@ def partition_module(module: IRModule, selection: Selection, name: str) -> IRMod
     if not selection.backends and not _has_marks(module):
         return infer_types(module)
     return partition(infer_types(module), selection.tags, mod_name=c_identifier(name))
+
+
+def partition_report(
+    model: str | Path | ModelProto | IRModule,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    config: str | Path | Mapping[str, object] | None = None,
+    flags: Mapping[str, object] | None = None,
+    target: str | Target | None = None,
+    name: str | None = None,
+) -> Report:
+    """How `compile` would partition a model, with the same arguments; raises as that does."""
+    selection = select(config, flags)
+    context = _pass_context(None, False)
+    module = default_pipeline()(read_model(model, shapes).module, context)
+    with chosen(target), context:
+        return report(infer_types(module), selection.tags, mod_name=c_identifier(name or _default_name(model)))
 
 
 def _has_marks(module: IRModule) -> bool:

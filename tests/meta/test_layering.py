@@ -27,7 +27,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "packaging": BASE | {"build", "runtime"},
     "backends": BASE | {"ir", "build", "partition", "runtime"},
     "driver": BASE | {"ir", "passes", "frontend", "lower", "partition", "contrib", "build", "backends", "runtime"},
-    "cli": BASE | {"driver", "runtime", "build", "frontend", "ir", "passes"},
+    "cli": BASE | {"driver", "runtime", "build", "frontend", "ir", "passes", "partition"},
     "__main__": {"cli"},
     "relay": BASE | {"ir", "passes"},
     "": {"driver", "runtime", "ir", "passes", "registry", "relay", "target"},

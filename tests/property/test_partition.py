@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -15,11 +16,11 @@ from random_language import language_arguments, language_modules
 from random_programs import arguments, modules
 
 from relaybuild.errors import UserError
-from relaybuild.ir.expr import Call, Expr, Function, GlobalVar, Tuple, TupleGetItem
+from relaybuild.ir.expr import Call, Constant, Expr, Function, GlobalVar, Tuple, TupleGetItem
 from relaybuild.ir.infer import infer_types
 from relaybuild.ir.interpreter import interpret
 from relaybuild.ir.module import IRModule
-from relaybuild.ir.op import Op, all_ops
+from relaybuild.ir.op import Op, all_ops, call_op
 from relaybuild.ir.parser import parse
 from relaybuild.ir.printer import print_module
 from relaybuild.ir.structural import structural_equal
@@ -28,8 +29,10 @@ from relaybuild.ir.visitor import post_order, rewrite
 from relaybuild.partition.annotate_target import AnnotateTarget
 from relaybuild.partition.merge_compiler_regions import MergeCompilerRegions
 from relaybuild.partition.partition_graph import PartitionGraph
+from relaybuild.partition.pipeline import partition
 from relaybuild.partition.regions import Markable, compiler_begin, compiler_end, is_mark, read_regions, unit_graph
 from relaybuild.passes.infra import Sequential
+from relaybuild.relay import var
 
 EXAMPLES = settings(max_examples=40, deadline=None)
 TAGS = ("a", "b", "c")
@@ -209,3 +212,37 @@ def with_random_marks(function: Function, source: random.Random, compilers: int)
     result = rewrite(function, rule)
     assert isinstance(result, Function)
     return result
+
+
+@EXAMPLES
+@given(modules(), assignments(), st.sampled_from([0, 8, 4096]))
+def test_the_whole_way_means_the_same(mod: IRModule, assignment: Assignment, limit: int) -> None:
+    """Weights outside of regions, and what is constant with the host."""
+    mod = infer_types(mod)
+    with asking(assignment):
+        after = partition(mod, tuple(assignment), bind_limit=limit)
+        assert print_module(partition(mod, tuple(assignment), bind_limit=limit)) == print_module(after)
+    verify_module(after, "typed")
+    for a, b in zip(interpret(mod, *arguments()), interpret(after, *arguments())):
+        np.testing.assert_array_equal(b, a)
+    for function in after.functions.values():
+        if function.attrs.get("Compiler"):
+            weights = [node for node in post_order(function) if isinstance(node, Constant) and node.is_weight]
+            assert all(weight.data.nbytes <= limit for weight in weights)
+
+
+def test_thousands_of_nodes_take_a_second() -> None:
+    """2,000 calls for two compilers and the host: a second on a quiet machine, and far less than the limit anywhere."""
+    source = random.Random(0)
+    x = var("x", (3,))
+    values: list[Expr] = [x]
+    for _ in range(2000):
+        name = source.choice(["add", "multiply", "maximum"])
+        values.append(call_op(name, [source.choice(values[-8:]), source.choice(values[-8:])]))
+    mod = infer_types(IRModule({"main": Function([x], Tuple(values[-8:]))}))
+    with asking({"a": frozenset(["add"]), "b": frozenset(["multiply"])}):
+        start = time.perf_counter()
+        after = partition(mod, ["a", "b"])
+        assert time.perf_counter() - start < 10
+    verify_module(after, "typed")
+    assert count_calls(after) == count_calls(mod)
