@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -35,10 +36,7 @@ class Subjects:
 
 def observe(subjects: Subjects, environ: Mapping[str, str]) -> dict[str, Any]:
     """The state of all subjects, as values for JSON; what cannot be read is as if it were not there."""
-    texts: dict[str, list[str]] = {}
-    for folder, text in sorted(subjects.entries):
-        texts.setdefault(folder, []).append(text)
-    entries = {folder: _entries(folder, wanted) for folder, wanted in texts.items()}
+    entries = {folder: _entries(folder, texts) for folder, texts in _texts_by_folder(subjects).items()}
     return {
         "files": {path: _content(path) for path in sorted(subjects.files)},
         "paths": {path: _kind(path) for path in sorted(subjects.paths)},
@@ -63,22 +61,33 @@ def holds(observed: Mapping[str, Any], environ: Mapping[str, str]) -> bool:
 
 
 def changed_since(subjects: Subjects, time_ns: int) -> bool:
-    """Whether a file or a folder of the subjects was written at or after a time (`time.time_ns`), perhaps since it was
-    read."""
-    folders = {folder for folder, _ in subjects.entries}
-    parents = {os.path.dirname(path) for path in subjects.paths}
-    return any(_modified(path) >= time_ns for path in _existing(subjects.files | subjects.paths | folders | parents))
+    """Whether a file or a named entry among the subjects was written, or came to its place, at or after a time
+    (`time.time_ns`): perhaps it was read before."""
+    texts = _texts_by_folder(subjects)
+    seen = (
+        os.path.join(folder, name)
+        for folder, wanted in texts.items()
+        for names in _entries(folder, (text for text in wanted if text)).values()
+        for name in names
+    )
+    return any(_changed(path) >= time_ns for path in (*subjects.files, *subjects.paths, *seen))
 
 
-def _existing(paths: Iterable[str]) -> Iterable[str]:
-    return (path for path in paths if os.path.exists(path))
-
-
-def _modified(path: str) -> int:
+def _changed(path: str) -> int:
+    """The later of the times at which a file was written and at which its name or rights were changed; 0 if none."""
     try:
-        return os.stat(path).st_mtime_ns
+        status = os.stat(path)
     except OSError:
         return 0
+    # What is written into a folder changes the folder's time, whoever it concerns.
+    return 0 if stat.S_ISDIR(status.st_mode) else max(status.st_mtime_ns, status.st_ctime_ns)
+
+
+def _texts_by_folder(subjects: Subjects) -> dict[str, list[str]]:
+    texts: dict[str, list[str]] = {}
+    for folder, text in sorted(subjects.entries):
+        texts.setdefault(folder, []).append(text)
+    return texts
 
 
 def _entries(folder: str, texts: Iterable[str]) -> dict[str, list[str]]:
