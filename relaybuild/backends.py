@@ -18,6 +18,8 @@ from relaybuild.partition.backend import HOST, Backend, CodegenOptions, Generate
 from relaybuild.partition.c_text import Port
 from relaybuild.partition.constants import constant_arguments
 from relaybuild.partition.region_text import LibraryModule, RegionPorts, library_unit, region_unit
+from relaybuild.runtime.blob import MAGIC, frame, unframe
+from relaybuild.runtime.sources import module_sources
 
 HOST_NAME = "host"
 
@@ -199,8 +201,6 @@ def region_sources(regions: Sequence[Region], selection: Selection, hot_flags: S
     adapters.append(library_unit(_modules(regions), "relaybuild"))
     units += [Unit(unit.name, unit.text) for unit in adapters]
     if any(region.code.blob is not None for region in regions):
-        from relaybuild.runtime.sources import module_sources  # TEMP
-
         units += [_plain_unit(path.stem, path, (), ()) for path in module_sources()]
     return RegionSources(tuple(units), (*link_files, *_run_paths(link_files)))
 
@@ -223,9 +223,9 @@ def _framed(region: Region) -> bytes | None:
     blob = region.code.blob
     if blob is None:
         return None
-    from relaybuild.runtime.blob import frame  # TEMP
-
-    return frame(blob.type_key, region.backend.cmake_flag, blob.data)
+    # what a module of the runtime wrote is in a frame that names no flag
+    data = unframe(blob.data).payload if blob.data.startswith(MAGIC) else blob.data
+    return frame(blob.type_key, region.backend.cmake_flag, data)
 
 
 def _runtime_unit(backend: Backend, source: str, flags: tuple[str, ...], include_dirs: tuple[Path, ...]) -> Unit:
