@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from relaybuild.build.cxx import probe_cxx
 from relaybuild.build.library import LibrarySpec, Unit, build_library
 from relaybuild.build.toolchain import KERNEL_CFLAGS, probe
 from relaybuild.runtime.csource import CSourceModule
@@ -30,5 +31,6 @@ def export_csource(
     own = Unit("module", module.code, (*KERNEL_CFLAGS, *flags), module.language, tuple(include_dirs))
     shared = [Unit(source.stem, source.read_text(encoding="utf-8")) for source in packed_sources()]
     spec = LibrarySpec(path.stem, (own, *shared), (include_dir(),), link_files=tuple(link_files))
+    cxx = probe_cxx(toolchain) if module.language == "c++" else None
     with tempfile.TemporaryDirectory(prefix="relaybuild-") as folder:
-        build_library(spec, toolchain, Path(folder) / "build", path)
+        build_library(spec, toolchain, Path(folder) / "build", path, cxx=cxx)

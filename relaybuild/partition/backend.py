@@ -81,7 +81,7 @@ class SourceUnit:
 
 @dataclass(frozen=True)
 class Blob:
-    """What a function became that is no code: bytes that the runtime of a type key reads."""
+    """What a function became that is no code: bytes that the runtime of a type key reads, in a frame or without."""
 
     type_key: str
     data: bytes

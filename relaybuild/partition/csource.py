@@ -21,8 +21,9 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from relaybuild.errors import UnsupportedError
+from relaybuild.errors import UnsupportedError, UserError
 from relaybuild.ir.expr import Call, Constant, Expr, Function, Let, Tuple, TupleGetItem, Var
+from relaybuild.ir.input_shapes import leaves
 from relaybuild.ir.op import Op
 from relaybuild.ir.types import TensorType, TupleType
 from relaybuild.ir.visitor import post_order_over
@@ -30,6 +31,7 @@ from relaybuild.lower.memory_plan import ALIGNMENT, Lifetime, plan
 from relaybuild.partition.backend import CodegenOptions, GeneratedCode, SourceUnit, flat_types
 from relaybuild.partition.c_text import Port, c_string, infos_pointer, tensor_infos
 from relaybuild.partition.c_values import c_array, c_type
+from relaybuild.target import chosen
 
 _WIDTH = 120
 _WORD = re.compile(r"\w+")
@@ -98,6 +100,12 @@ class CSourceCodegen(ABC):
         def generate(function: Function, options: CodegenOptions) -> GeneratedCode:
             return MyCodegen(function, options).generate()
 
+    or register it, in a script:
+
+        @relaybuild.register_func("relay.ext.mycompiler")
+        def generate(function: Function) -> GeneratedCode:
+            return MyCodegen(function).generate()
+
     `language` is "c" (C11) or "c++" (C++17). The region's body is dataflow: calls of operators and of composite
     functions, tuples and their fields, constants, lets. All shapes are numbers.
 
@@ -106,10 +114,11 @@ class CSourceCodegen(ABC):
 
     language: ClassVar[str] = "c"
 
-    def __init__(self, function: Function, options: CodegenOptions) -> None:
+    def __init__(self, function: Function, options: CodegenOptions | None = None) -> None:
+        """Without options the function's own attributes and parameters say what its symbol and tensors are called."""
         self.function = function
-        self.options = options
-        self.symbol = options.symbol
+        self.options = options or _own_options(function)
+        self.symbol = self.options.symbol
         self._includes: dict[str, None] = {}
         self._declarations: dict[str, None] = {}
         self._functions: dict[tuple[str, str], str] = {}
@@ -173,6 +182,15 @@ class CSourceCodegen(ABC):
         else:
             text = self.emit_composite(call, _composite_name(call), inputs, outputs)
         return text.strip("\n").splitlines()
+
+
+def _own_options(function: Function) -> CodegenOptions:
+    symbol = function.attrs.get("global_symbol")
+    if not isinstance(symbol, str):
+        raise UserError(f"found the attribute 'global_symbol' {symbol!r}, expected the symbol of a region")
+    inputs = [name for param in function.params for name, _ in leaves(param.name_hint, param.checked_type)]
+    outputs = tuple(f"out{number}" for number, _ in enumerate(flat_types(function.body.checked_type)))
+    return CodegenOptions(symbol, symbol, chosen(None), (), tuple(inputs), outputs)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from relaybuild.errors import UserError
 from relaybuild.registry import get_global_func
+from relaybuild.runtime.module import Module, quoted
 
 EXPORT_FUNCTION = "runtime.csource.export_library"
 """The registered function that compiles a module: `f(module, path, **options)`, see `relaybuild.packaging`."""
@@ -21,19 +22,23 @@ _LANGUAGES = {"c": "c", "cc": "c++", "cpp": "c++", "cxx": "c++"}
 
 
 @dataclass(frozen=True)
-class CSourceModule:
+class CSourceModule(Module):
     """C or C++ text as a module; `func_names` are functions that it is said to have, perhaps not all."""
 
     code: str
     fmt: str = "c"
     func_names: tuple[str, ...] = ()
     type_key = "c"
-    imported_modules: tuple[object, ...] = ()
 
     @property
     def language(self) -> str:
         """`c` or `c++`."""
         return _LANGUAGES[self.fmt]
+
+    @property
+    def function_names(self) -> tuple[str, ...]:
+        """What `func_names` says."""
+        return self.func_names
 
     def get_source(self, fmt: str = "") -> str:
         """The text; in another format than its own there is none, and a UserError."""
@@ -78,8 +83,8 @@ class CSourceModule:
         )
 
     def __repr__(self) -> str:
-        functions = f" with {', '.join(self.func_names)}" if self.func_names else ""
-        return f"<relaybuild CSourceModule of {self.language}{functions}>"
+        functions = f" with {quoted(self.func_names)}" if self.func_names else ""
+        return f"<relaybuild Module of type 'c', {self.language} text{functions}>"
 
 
 def csource_module_create(code: str, fmt: str = "c", func_names: Sequence[str] | None = None) -> CSourceModule:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import resource
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 from runners.packed import Failure, build, options, typed
 
-from relaybuild.errors import UnsupportedError
+from relaybuild.errors import UnsupportedError, UserError
 from relaybuild.ir.expr import Call, Constant, Function, Tuple, TupleGetItem, const, var
 from relaybuild.ir.op import call_op
 from relaybuild.ir.pattern import is_op, wildcard
@@ -201,6 +203,34 @@ def test_no_memory_is_an_error(tmp_path: Path) -> None:
         results(function, [np.zeros((side, 1), np.float32), np.zeros((1, side), np.float32)], tmp_path)
 
 
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc/self/statm")
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_a_call_takes_it_gives_back(fails: bool, tmp_path: Path) -> None:
+    class Idle(Adder):
+        def emit_call(self, call: Call, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> str:
+            return "" if call.op_name == "add" else super().emit_call(call, inputs, outputs)
+
+    def pages() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[0])
+
+    side = 1 << 13
+    x, y = var("x", (side, 1)), var("y", (1, side))
+    total = call_op("sum", [x + y])
+    function = Function([x, y], call_op("negative", [total]) if fails else total)
+    library = build(code_of(function, Idle).units, tmp_path)
+    arguments = [np.zeros((side, 1), np.float32), np.zeros((1, side), np.float32), np.zeros((), np.float32)]
+
+    def call() -> None:
+        with pytest.raises(Failure) if fails else contextlib.nullcontext():
+            library.call("region", arguments)
+
+    call()
+    before = pages()
+    for _ in range(20):
+        call()
+    assert (pages() - before) * resource.getpagesize() < 4 * side * side
+
+
 def test_composite_functions_reach_their_own_method(tmp_path: Path) -> None:
     pattern = is_op("negative")(is_op("add")(wildcard(), wildcard()))
     mod = MergeComposite([("adder.negated_sum", pattern)])(
@@ -289,6 +319,17 @@ def test_functions_that_are_equal_are_one() -> None:
     text = code_of(Function([x, y], Tuple([x + x + x, y + y])), Defining).units[0].text
     assert text.count("/* twice */") == 2
     assert text.count("region_0(const float *a, float *out) {") == 1
+
+
+def test_a_function_tells_its_own_symbol(tmp_path: Path) -> None:
+    function = main_of(f"def @main(%x: {THREE}, %p: ({THREE}, {THREE})) {{ %x + %p.1 }}")
+    with pytest.raises(UserError, match="found the attribute 'global_symbol' None"):
+        Adder(function)
+    library = build(Adder(function.with_attr("global_symbol", "mine")).generate().units, tmp_path)
+    three = TensorType((3,))
+    assert library.run("mine", [vector(1, 2, 3)] * 3, [three])[0].tolist() == [2, 4, 6]
+    with pytest.raises(Failure, match=r"function 'mine': input 'p\.0'"):
+        library.run("mine", [vector(1, 2, 3), vector(1), vector(1, 2, 3)], [three])
 
 
 def test_a_name_of_many_regions_has_one_text() -> None:
