@@ -33,29 +33,29 @@ def tags(mod: IRModule) -> set[str]:
 
 def test_what_is_taken_is_marked_as_by_hand() -> None:
     """AT01: depthwise convolutions and their sum stand in begins and ends, as marked by hand."""
-    takes("dnnl", "nn.conv2d", "add")
+    takes("maker", "nn.conv2d", "add")
     params = "%x: Tensor[(1, 4, 6, 6), float32], %w: Tensor[(4, 1, 3, 3), float32]"
     conv = "nn.conv2d({x}, {w}, padding=[1], groups=4)"
     plain = f"%0 = {conv.format(x='%x', w='%w')}; %1 = {conv.format(x='%0', w='%w')}; %1 + %0"
-    b = lambda value: begin(value, "dnnl")  # noqa: E731
-    e = lambda value: end(value, "dnnl")  # noqa: E731
+    b = lambda value: begin(value, "maker")  # noqa: E731
+    e = lambda value: end(value, "maker")  # noqa: E731
     marked = f"%0 = {conv.format(x=b('%x'), w=b('%w'))}; %1 = {conv.format(x=b(e('%0')), w=b('%w'))};" + e(
         f"add({b(e('%1'))}, {b(e('%0'))})"
     )
     mod, wanted = (infer_types(parse(f"def @main({params}) {{ {body} }}")) for body in (plain, marked))
-    assert_annotated(mod, wanted, "dnnl")
+    assert_annotated(mod, wanted, "maker")
 
 
 def test_a_small_mobile_network_is_marked_and_keeps_its_values() -> None:
     """AT02: depthwise blocks of convolution, sum and activation, marked, give the same values."""
-    takes("dnnl", "nn.conv2d", "nn.relu", "add")
+    takes("maker", "nn.conv2d", "nn.relu", "add")
     x = value = var("x", (1, 4, 6, 6))
     weights = [var(f"w{number}", (4, 1 if number % 2 else 4, 3, 3)) for number in range(4)]
     for number, weight in enumerate(weights):
         value = call_op("nn.conv2d", [value, weight], padding=(1,), groups=4 if number % 2 else 1)
         value = call_op("nn.relu", [call_op("add", [value, x])])
-    after = run(IRModule({"main": Function([x, *weights], call_op("tanh", [value]))}), AnnotateTarget("dnnl"))
-    assert tags(after) == {"dnnl", "default"}
+    after = run(IRModule({"main": Function([x, *weights], call_op("tanh", [value]))}), AnnotateTarget("maker"))
+    assert tags(after) == {"maker", "default"}
 
 
 def test_each_use_has_an_end_of_its_own() -> None:
