@@ -18,6 +18,7 @@ from relaybuild.partition.backend import HOST, Backend, CodegenOptions, Generate
 from relaybuild.partition.c_text import Port
 from relaybuild.partition.constants import constant_arguments
 from relaybuild.partition.region_text import LibraryModule, RegionPorts, library_unit, region_unit
+from relaybuild.runtime import elf
 from relaybuild.runtime.blob import MAGIC, frame, unframe
 from relaybuild.runtime.sources import module_sources
 
@@ -198,16 +199,26 @@ def region_sources(regions: Sequence[Region], selection: Selection, hot_flags: S
         units += [_runtime_unit(backend, source, flags, include_dirs) for source in backend.runtime_sources]
         link_files += [each for each in (settings.libraries if settings else ()) if each not in link_files]
     adapters = [region_unit(region.ports, region.code, _framed(region)) for region in regions]
-    adapters.append(library_unit(_modules(regions), "relaybuild"))
+    adapters.append(library_unit(_modules(regions), "relaybuild", _sonames(link_files)))
     units += [Unit(unit.name, unit.text) for unit in adapters]
     if any(region.code.blob is not None for region in regions):
         units += [_plain_unit(path.stem, path, (), ()) for path in module_sources()]
     return RegionSources(tuple(units), (*link_files, *_run_paths(link_files)))
 
 
+def _shared_libraries(link_files: Sequence[str]) -> list[Path]:
+    return [Path(word) for word in link_files if os.path.isabs(word) and ".so" in Path(word).suffixes]
+
+
+def _sonames(link_files: Sequence[str]) -> tuple[str, ...]:
+    """The names by which the loader knows shared libraries."""
+    files = _shared_libraries(link_files)
+    return tuple(dict.fromkeys(elf.dynamic(file).soname or file.name for file in files))
+
+
 def _run_paths(link_files: Sequence[str]) -> list[str]:
     """Words that tell where to look, at run time, for shared libraries outside of the system's folders."""
-    folders = [Path(word).parent for word in link_files if os.path.isabs(word) and ".so" in Path(word).suffixes]
+    folders = [file.parent for file in _shared_libraries(link_files)]
     strange = [folder for folder in folders if not any(folder.is_relative_to(known) for known in _SYSTEM_FOLDERS)]
     return [f"-Wl,-rpath,{folder}" for folder in dict.fromkeys(strange)]
 

@@ -67,7 +67,7 @@ class LibrarySpec:
     weights: WeightBlob | None = None
     link_flags: tuple[str, ...] = ()
     link_files: tuple[str, ...] = ()
-    link_libs: tuple[str, ...] = ("m", "pthread")
+    link_libs: tuple[str, ...] = ("m", "pthread", "dl")
 
 
 @dataclass(frozen=True)

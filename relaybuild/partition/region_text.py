@@ -88,19 +88,22 @@ def region_unit(region: RegionPorts, code: GeneratedCode, framed_blob: bytes | N
     return SourceUnit(f"region_{symbol}", "\n".join(lines), hot=False)
 
 
-def library_unit(modules: Sequence[LibraryModule], type_key: str) -> SourceUnit:
+def library_unit(modules: Sequence[LibraryModule], type_key: str, kept: Sequence[str] = ()) -> SourceUnit:
     """The unit that exports the table of a library's regions and of the modules that bring them.
 
-    Module 0, of the `type_key` given, is the library and imports all others.
+    Module 0, of the `type_key` given, is the library and imports all others. The shared libraries `kept`, by soname,
+    stay loaded when it is unloaded: threads of theirs may outlive it.
     """
     symbols = [symbol for module in modules for symbol in module.symbols]
     owners = [str(number + 1) for number, module in enumerate(modules) for _ in module.symbols]
     keys = [c_string(key) for key in (type_key, *(module.type_key for module in modules))]
     pointers = ", ".join(f"&rb_region_{symbol}" for symbol in symbols)
     lines = [
+        *(["#define _GNU_SOURCE"] if kept else []),
         "/* The functions of backends in this library, and the modules that bring them. */",
         '#include "relaybuild/packed.h"',
         "",
+        *_keeping(kept),
         *(f"RB_HIDDEN extern const RbRegion rb_region_{symbol};" for symbol in symbols),
         "RB_EXPORT const RbLibrary *relaybuild_library_v1(void);",
         "",
@@ -125,3 +128,17 @@ def library_unit(modules: Sequence[LibraryModule], type_key: str) -> SourceUnit:
         "",
     ]
     return SourceUnit("library", "\n".join(lines), hot=False)
+
+
+def _keeping(sonames: Sequence[str]) -> list[str]:
+    """Code that runs when the library is loaded, by when what it needs is loaded too."""
+    if not sonames:
+        return []
+    return [
+        "#include <dlfcn.h>",
+        "",
+        "__attribute__((constructor)) static void keep_libraries(void) {",
+        *(f"  (void)dlopen({c_string(soname)}, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);" for soname in sonames),
+        "}",
+        "",
+    ]

@@ -18,20 +18,22 @@ _SYMBOL = struct.Struct("<I 2B H 2Q")
 _DYNAMIC_ENTRY = struct.Struct("<q Q")
 _CLASS_64, _LITTLE_ENDIAN = 2, 1
 _SECTION_DYNAMIC, _SECTION_DYNAMIC_SYMBOLS = 6, 11
-_NEEDED = 1
+_NEEDED, _SONAME = 1, 14
 _LOCAL, _UNDEFINED = 0, 0
 
 
 @dataclass(frozen=True)
 class Dynamic:
-    """What the loader is told: names of the symbols that a library exports, and of the libraries that it needs."""
+    """What the loader is told: names of the symbols that a library exports, and of the libraries that it needs; and the
+    name by which others need it, empty where it has none."""
 
     exports: tuple[str, ...] = ()
     needed: tuple[str, ...] = ()
+    soname: str = ""
 
 
 def dynamic(path: Path) -> Dynamic:
-    """Exports and needs of a 64-bit little-endian ELF file, in its order; nothing for any other file.
+    """Exports, needs and name of a 64-bit little-endian ELF file, in its order; nothing for any other file.
 
     Raises OSError where the file cannot be read.
     """
@@ -85,13 +87,16 @@ def _dynamic(content: mmap.mmap) -> Dynamic:
     sections = [_SECTION.unpack_from(content, table_offset + number * entry_size) for number in range(count)]
     exports: list[str] = []
     needed: list[str] = []
+    sonames: list[str] = []
     for section in sections:
         kind, offset, size, strings = section[1], section[4], section[5], section[6]
         if kind == _SECTION_DYNAMIC_SYMBOLS:
             exports += _exports(content[offset : offset + size], content, sections[strings][4])
         elif kind == _SECTION_DYNAMIC:
-            needed += _needed(content[offset : offset + size], content, sections[strings][4])
-    return Dynamic(tuple(exports), tuple(needed))
+            entries = content[offset : offset + size]
+            needed += _names(_NEEDED, entries, content, sections[strings][4])
+            sonames += _names(_SONAME, entries, content, sections[strings][4])
+    return Dynamic(tuple(exports), tuple(needed), "".join(sonames))
 
 
 def _exports(symbols: bytes, content: mmap.mmap, strings: int) -> Iterator[str]:
@@ -100,9 +105,9 @@ def _exports(symbols: bytes, content: mmap.mmap, strings: int) -> Iterator[str]:
             yield _text(content, strings + name)
 
 
-def _needed(entries: bytes, content: mmap.mmap, strings: int) -> Iterator[str]:
+def _names(wanted: int, entries: bytes, content: mmap.mmap, strings: int) -> Iterator[str]:
     for tag, value in _DYNAMIC_ENTRY.iter_unpack(entries):
-        if tag == _NEEDED:
+        if tag == wanted:
             yield _text(content, strings + value)
 
 
