@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from relaybuild.runtime import TensorSpec, include_dir, model_sources
+from relaybuild.runtime import TensorSpec, include_dir, model_sources, packed_sources
 
 DATA = Path(__file__).parent / "data"
 RUNTIME = model_sources()
@@ -28,6 +28,13 @@ def build_library(output: Path, source: str = "program.c", defines: Sequence[str
     """A model library at `output` from a program in data/ and the runtime."""
     flags = (*STRICT, "-O1", "-fPIC", "-shared", "-fvisibility=hidden", f"-I{include_dir()}")
     cc(*flags, *(f"-D{define}" for define in defines), DATA / source, *RUNTIME, "-o", output, "-pthread")
+    return output
+
+
+def build_functions(output: Path, defines: Sequence[str] = ()) -> Path:
+    """A library of packed functions without a model at `output`, from data/functions.c."""
+    flags = (*STRICT, "-O1", "-fPIC", "-shared", "-fvisibility=hidden", f"-I{include_dir()}")
+    cc(*flags, *(f"-D{define}" for define in defines), DATA / "functions.c", *packed_sources(), "-o", output)
     return output
 
 
