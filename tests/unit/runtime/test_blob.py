@@ -51,7 +51,7 @@ BROKEN = [
     (WHOLE.replace(b"relu", b"RELU"), "the module was altered: its checksum does not match its bytes"),
     (
         WHOLE[:8] + b"\2" + WHOLE[9:],
-        "the module's frame has version 2, this relaybuild reads version 1: use the release that wrote it, or a later one",
+        "version 2, this relaybuild reads version 1: use the release that wrote it, or a later one",
     ),
     (WHOLE[:12] + b"\xff\xff\xff\xff" + WHOLE[16:], "the module is cut short: it has"),
     (WHOLE[:20] + b"\xff" * 8 + WHOLE[28:], "its head promises 18446744073709551615 and 59 around them"),

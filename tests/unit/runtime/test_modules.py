@@ -203,5 +203,5 @@ def test_a_loader_that_returns_no_module_is_named(tmp_path: Path) -> None:
     register_func("runtime.module.loadfile_vendor", lambda path: 3)
     path = tmp_path / "m.vendor"
     path.write_bytes(b"")
-    with pytest.raises(UserError, match="loader 'runtime.module.loadfile_vendor' returned a int, expected a"):
+    with pytest.raises(UserError, match=r"loader 'runtime\.module\.loadfile_vendor' returned a int, expected a"):
         relaybuild.load_module(path)
