@@ -94,7 +94,7 @@ class CacheFolder:
 
     def temporary(self) -> Path:
         """A new name in the folder for incomplete files; it never matches a name of anything complete."""
-        return self.tmp / f"{_host()}-{os.getpid()}-{os.urandom(8).hex()}"
+        return self.tmp / f"{host_name()}-{os.getpid()}-{os.urandom(8).hex()}"
 
     def write_new(self, data: bytes, mode: int) -> Path:
         """A complete temporary file; raises OSError, and leaves nothing behind then."""
@@ -256,6 +256,7 @@ def _check_owner(path: Path, is_shared: bool) -> None:
         )
 
 
-def _host() -> str:
+def host_name() -> str:
+    """This machine's name, as it stands in names of files."""
     name = os.uname().nodename if hasattr(os, "uname") else ""
     return "".join(character if character.isalnum() else "_" for character in name)[:32] or "host"

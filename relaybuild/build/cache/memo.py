@@ -1,0 +1,97 @@
+"""Digests of files that need not be read again, and whether inputs are what they were; knows no action.
+
+A file is known by device, inode, size and both of its times, never by its path. A file that was written within the last
+seconds may be written again within one tick of the clock, so nothing is remembered of it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from relaybuild.digest import Digest, Hasher, digest_file
+
+RACY_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """What tells that a file was changed, as far as the file system says."""
+
+    device: int
+    inode: int
+    size: int
+    modified_ns: int
+    changed_ns: int
+
+    @classmethod
+    def of(cls, path: Path) -> FileState:
+        """The state now; raises OSError."""
+        found = os.stat(path)
+        return cls(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+    def is_racy(self, now: float) -> bool:
+        """Whether the file may be changed after `now` without a change of its state."""
+        return max(self.modified_ns, self.changed_ns) >= (now - RACY_SECONDS) * 1e9
+
+    def name(self) -> str:
+        """What a digest is remembered under."""
+        parts = (self.device, self.inode, self.size, self.modified_ns, self.changed_ns)
+        return Hasher("file-state.1").field("state", parts).digest().hex
+
+
+class Memory(Protocol):
+    """Where digests are remembered, by the name of a state; never raises."""
+
+    def recall(self, name: str) -> Digest | None:
+        """The digest remembered; None if there is none, or none that can be believed."""
+        ...
+
+    def remember(self, name: str, digest: Digest) -> None:
+        """Remember a digest, if possible."""
+        ...
+
+
+class Inputs:
+    """The files that a run reads: each is digested once, and can be asked whether it still is what was digested."""
+
+    def __init__(self, memory: Memory | None, clock: Callable[[], float] = time.time) -> None:
+        """Without a memory every file is read."""
+        self._memory = memory
+        self._clock = clock
+        self._known: dict[Path, tuple[FileState, Digest, bool]] = {}
+
+    def digest(self, path: Path) -> Digest:
+        """The SHA-256 of a file, as it was when this was first asked; raises OSError."""
+        if path not in self._known:
+            self._known[path] = self._look(path)
+        return self._known[path][1]
+
+    def changed(self) -> list[Path]:
+        """The files that are not any more what was digested: no result of this run may be stored."""
+        return [path for path in self._known if not self._is_same(path)]
+
+    def _look(self, path: Path) -> tuple[FileState, Digest, bool]:
+        now = self._clock()
+        state = FileState.of(path)
+        is_racy = state.is_racy(now)
+        memory = None if is_racy else self._memory
+        if memory is not None and (known := memory.recall(state.name())) is not None and known.size == state.size:
+            return state, known, is_racy
+        digest = digest_file(path)
+        if memory is not None and digest.size == state.size and FileState.of(path) == state:
+            memory.remember(state.name(), digest)
+        return state, digest, is_racy
+
+    def _is_same(self, path: Path) -> bool:
+        state, digest, is_racy = self._known[path]
+        try:
+            if FileState.of(path) != state or digest.size != state.size:
+                return False
+            return not is_racy or digest_file(path) == digest
+        except OSError:
+            return False
