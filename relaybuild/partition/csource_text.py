@@ -136,31 +136,10 @@ class RegionText:
         ]
 
     def _packed_function(self) -> list[str]:
-        layout, symbol = self.layout, self.symbol
+        layout = self.layout
         inputs = [Port(name, each.type) for name, each in zip(self.inputs, layout.inputs, strict=True)]
         outputs = [Port(name, each.type) for name, each in zip(self.outputs, layout.outputs, strict=True)]
-        inputs_name, outputs_name = f"{symbol}_inputs", f"{symbol}_outputs"
-        parameters = ["void *self", "const RbValue *args", "int32_t num_args", "RbValue *result"]
-        return [
-            *tensor_infos(inputs_name, inputs),
-            *tensor_infos(outputs_name, outputs),
-            f"static const RbSignature {symbol}_signature = {{",
-            f"    {c_string(symbol)},",
-            f"    {len(inputs)},",
-            f"    {len(outputs)},",
-            f"    {infos_pointer(inputs_name, inputs)},",
-            f"    {infos_pointer(outputs_name, outputs)},",
-            "};",
-            "",
-            f"{_wrapped(f'{self._linkage()}RB_EXPORT int32_t __tvm_ffi_{symbol}(', parameters)}) {{",
-            f"  void *data[{max(len(inputs) + len(outputs), 1)}];",
-            "  (void)result;",
-            f"  if (rb_unpack(&{symbol}_signature, args, num_args, data)) {{",
-            "    return -1;",
-            "  }",
-            f"  return {symbol}_call(self, data);",
-            "}",
-        ]
+        return packed_function(self.symbol, inputs, outputs, self._linkage())
 
     def _state(self) -> list[str]:
         symbol, linkage = self.symbol, self._linkage()
@@ -178,6 +157,35 @@ class RegionText:
 
     def _linkage(self) -> str:
         return 'extern "C" ' if self.is_cpp else ""
+
+
+def packed_function(symbol: str, inputs: Sequence[Port], outputs: Sequence[Port], linkage: str = "") -> list[str]:
+    """Lines that define the packed function of a region S over `int32_t S_call(void *self, void *const *data)`.
+
+    `data` has the addresses of the inputs, then of the outputs, all checked.
+    """
+    inputs_name, outputs_name = f"{symbol}_inputs", f"{symbol}_outputs"
+    parameters = ["void *self", "const RbValue *args", "int32_t num_args", "RbValue *result"]
+    return [
+        *tensor_infos(inputs_name, inputs),
+        *tensor_infos(outputs_name, outputs),
+        f"static const RbSignature {symbol}_signature = {{",
+        f"    {c_string(symbol)},",
+        f"    {len(inputs)},",
+        f"    {len(outputs)},",
+        f"    {infos_pointer(inputs_name, inputs)},",
+        f"    {infos_pointer(outputs_name, outputs)},",
+        "};",
+        "",
+        f"{_wrapped(f'{linkage}RB_EXPORT int32_t __tvm_ffi_{symbol}(', parameters)}) {{",
+        f"  void *data[{max(len(inputs) + len(outputs), 1)}];",
+        "  (void)result;",
+        f"  if (rb_unpack(&{symbol}_signature, args, num_args, data)) {{",
+        "    return -1;",
+        "  }",
+        f"  return {symbol}_call(self, data);",
+        "}",
+    ]
 
 
 def _wrapped(head: str, items: Sequence[str]) -> str:

@@ -2,233 +2,150 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from relaybuild.contrib.dnnl.operations import Operand, Operation, PostOp, operation_of
-from relaybuild.errors import UnsupportedError
-from relaybuild.ir.expr import Call, Constant, Expr, Function, Let, Tuple, TupleGetItem
-from relaybuild.ir.types import TensorType, TupleType
-from relaybuild.ir.visitor import post_order_over
-from relaybuild.partition.backend import CodegenOptions, GeneratedCode, SourceUnit, flat_types
-from relaybuild.partition.c_text import Port, c_string, infos_pointer, tensor_infos
-from relaybuild.partition.c_values import c_array, c_number
+from relaybuild.ir.expr import Call, Function
+from relaybuild.partition.backend import CodegenOptions, GeneratedCode, SourceUnit
+from relaybuild.partition.c_text import Port
+from relaybuild.partition.c_values import c_number
+from relaybuild.partition.csource_layout import Buffer, RegionLayout, Step, read_layout
+from relaybuild.partition.csource_text import packed_function
+
+
+def generate(function: Function, options: CodegenOptions) -> GeneratedCode:
+    """The unit of one region. Raises UnsupportedError for a body that is not dataflow."""
+    layout = read_layout(function, options.symbol, options.constants)
+    unit = SourceUnit(options.symbol, _text(layout, options), hot=False)
+    return GeneratedCode(units=(unit,), stateful=True)
 
 
 @dataclass(frozen=True)
 class _Value:
     """A tensor of the region; `source` is the name in the runtime's header, after RB_DNNL_."""
 
+    buffer: Buffer
     source: str
-    num_elements: int
-    literal: Constant | None = None
+
+    def text(self) -> str:
+        """Its RbDnnlValue."""
+        data = self.buffer.name if self.source == "LITERAL" else "0"
+        return f"{{RB_DNNL_{self.source}, {self.buffer.num_elements}, {data}}}"
 
 
-@dataclass(frozen=True)
-class _Step:
-    """An operation, what it is called, and the values of its nodes by their ids."""
-
-    title: str
-    operation: Operation
-    number_of: dict[int, int]
-    result: int
-
-
-@dataclass
-class _Region:
-    """A function's body as a list of operations over numbered values, the inputs first."""
-
-    inputs: list[TensorType] = field(default_factory=list)
-    values: list[_Value] = field(default_factory=list)
-    steps: list[_Step] = field(default_factory=list)
-    outputs: tuple[int, ...] = ()
-    types: list[TensorType] = field(default_factory=list)
-
-    def add(self, source: str, kind: TensorType, literal: Constant | None = None) -> int:
-        """A further value; its number."""
-        self.values.append(_Value(source, kind.num_elements, literal))
-        self.types.append(kind)
-        return len(self.values) - 1
+def _values(layout: RegionLayout) -> dict[str, _Value]:
+    """All tensors by name: the inputs in order, then constants and results as they come up."""
+    found = {each.name: _Value(each, "WEIGHT" if each.is_constant else "INPUT") for each in layout.inputs}
+    for step in layout.steps:
+        for each in step.inputs:
+            found.setdefault(each.name, _Value(each, "LITERAL"))
+        for each in step.outputs:
+            found[each.name] = _Value(each, "RESULT")
+    for each, _ in layout.copies:
+        found.setdefault(each.name, _Value(each, "LITERAL"))
+    return found
 
 
-def generate(function: Function, options: CodegenOptions) -> GeneratedCode:
-    """The unit of one region. Raises UnsupportedError for what is neither dataflow nor one of the backend's calls."""
-    region = _read(function, options)
-    unit = SourceUnit(options.symbol, _text(region, options), hot=False)
-    return GeneratedCode(units=(unit,), stateful=True)
-
-
-def _read(function: Function, options: CodegenOptions) -> _Region:
-    region = _Region()
-    numbers: dict[int, tuple[int, ...]] = {}
-    for param in function.params:
-        kinds = flat_types(param.checked_type)
-        start = len(region.values)
-        for kind in kinds:
-            region.add("WEIGHT" if len(region.values) in options.constants else "INPUT", kind)
-        numbers[id(param)] = tuple(range(start, len(region.values)))
-        region.inputs += kinds
-    order = list(post_order_over([function.body], _operands))
-    bound = {id(node.var): node.value for node in order if isinstance(node, Let)}
-    for node in order:
-        if id(node) in bound:
-            numbers[id(node)] = numbers[id(bound[id(node)])]
-        elif id(node) not in numbers:
-            numbers[id(node)] = _numbers_of(node, region, numbers, options)
-    region.outputs = numbers[id(function.body)]
-    return region
-
-
-def _operands(node: Expr) -> Sequence[Expr]:
-    """What a node is computed from: composite functions are not looked into."""
-    return node.args if isinstance(node, Call) else node.children()
-
-
-def _numbers_of(
-    node: Expr, region: _Region, numbers: dict[int, tuple[int, ...]], options: CodegenOptions
-) -> tuple[int, ...]:
-    """The values that a node is made of."""
-    if isinstance(node, Call):
-        return (_add_call(node, region, numbers),)
-    if isinstance(node, Constant):
-        return (region.add("LITERAL", node.tensor_type, node),)
-    if isinstance(node, Tuple):
-        return tuple(number for each in node.fields for number in numbers[id(each)])
-    if isinstance(node, Let):
-        return numbers[id(node.body)]
-    if isinstance(node, TupleGetItem) and isinstance(node.tuple_value.checked_type, TupleType):
-        fields = node.tuple_value.checked_type.fields
-        start = sum(len(flat_types(each)) for each in fields[: node.index])
-        return numbers[id(node.tuple_value)][start : start + len(flat_types(fields[node.index]))]
-    raise UnsupportedError(
-        f"region '{options.symbol}' has a {type(node).__name__}, for which oneDNN has nothing",
-        where=str(node.span) if node.span else None,
-    )
-
-
-def _add_call(call: Call, region: _Region, numbers: dict[int, tuple[int, ...]]) -> int:
-    number_of = {id(arg): numbers[id(arg)][0] for arg in call.args}
-    body: Expr = call
-    title = call.op_name
-    if isinstance(call.op, Function):
-        number_of = {id(param): number_of[id(arg)] for param, arg in zip(call.op.params, call.args, strict=True)}
-        body = call.op.body
-        title = str(call.op.attrs.get("Composite"))
-    assert isinstance(body, Call)
-    result = region.add("RESULT", call.tensor_type)
-    region.steps.append(_Step(title, operation_of(body), number_of, result))
-    return result
-
-
-def _text(region: _Region, options: CodegenOptions) -> str:
+def _text(layout: RegionLayout, options: CodegenOptions) -> str:
     symbol = options.symbol
-    titles = ", ".join(dict.fromkeys(step.title for step in region.steps))
+    values = _values(layout)
+    number_of = {name: number for number, name in enumerate(values)}
+    copied = {out.name: value.name for value, out in layout.copies}
+    outputs = [number_of[copied.get(each.name, each.name)] for each in layout.outputs]
+    titles = ", ".join(dict.fromkeys(step.name for step in layout.steps))
     sections = [
         [f"/* Region {symbol}: {titles}. */", "#include <math.h>", '#include "runtime/dnnl_runtime.h"'],
-        _value_lines(region),
-        ["static const RbDnnlOperation operations[] = {", *_operation_lines(region), "};"],
-        [f"static const int32_t outputs[] = {{{', '.join(map(str, region.outputs))}}};"],
+        [line for lines in layout.constants.values() for line in lines],
+        ["static const RbDnnlValue values[] = {", *(f"    {each.text()}," for each in values.values()), "};"],
         [
+            "static const RbDnnlOperation operations[] = {",
+            *(line for step in layout.steps for line in _operation_lines(step, number_of)),
+            "};",
+        ],
+        [
+            f"static const int32_t outputs[] = {{{', '.join(map(str, outputs))}}};",
+            "",
             "static const RbDnnlRegion region = {",
-            f"    .num_inputs = {len(region.inputs)},",
-            f"    .num_values = {len(region.values)},",
-            f"    .num_operations = {len(region.steps)},",
-            f"    .num_outputs = {len(region.outputs)},",
+            f"    .num_inputs = {len(layout.inputs)},",
+            f"    .num_values = {len(values)},",
+            f"    .num_operations = {len(layout.steps)},",
+            f"    .num_outputs = {len(outputs)},",
             "    .values = values,",
             "    .operations = operations,",
             "    .outputs = outputs,",
             "};",
         ],
-        _function_lines(region, options),
+        _functions(layout, options),
     ]
-    return "\n\n".join("\n".join(lines) for lines in sections) + "\n"
+    return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
 
 
-def _value_lines(region: _Region) -> list[str]:
-    arrays: list[str] = []
-    rows: list[str] = []
-    for number, value in enumerate(region.values):
-        data = ""
-        if value.literal is not None:
-            lines, address = c_array(f"literal_{number}", value.literal.data)
-            arrays += lines
-            data = f", {address}"
-        rows.append(f"    {{RB_DNNL_{value.source}, {value.num_elements}{data or ', 0'}}},")
-    return [*arrays, "static const RbDnnlValue values[] = {", *rows, "};"]
+def _operation_lines(step: Step, number_of: Mapping[str, int]) -> list[str]:
+    """The RbDnnlOperation of a call."""
+    call, body = step.call, step.call
+    names = {id(node): value.name for node, value in zip(call.args, step.inputs, strict=True)}
+    if isinstance(call.op, Function):
+        assert isinstance(call.op.body, Call)
+        body = call.op.body
+        names = {id(param): value.name for param, value in zip(call.op.params, step.inputs, strict=True)}
+    operation = operation_of(body)
+    numbers = {node: number_of[name] for node, name in names.items()}
+    fields = _fields(operation, numbers, number_of[step.outputs[0].name])
+    return [f"    /* {step.name} */", "    {", *(f"        {line}," for line in fields), "    },"]
 
 
-def _operation_lines(region: _Region) -> list[str]:
-    lines: list[str] = []
-    for step in region.steps:
-        lines += [f"    /* {step.title} */", "    {", *(f"        {line}" for line in _fields(step)), "    },"]
-    return lines
-
-
-def _fields(step: _Step) -> list[str]:
-    operation = step.operation
+def _fields(operation: Operation, numbers: Mapping[int, int], result: int) -> list[str]:
+    """Initializers of an operation's fields; `numbers` are those of values by the ids of nodes."""
 
     def operand(name: str, given: Operand | None) -> list[str]:
         if given is None:
             return []
-        return [f".{name} = {_operand_text(step.number_of[id(given.node)], given.shape, given.is_transposed)},"]
+        return [f".{name} = {_operand(numbers[id(given.node)], given.shape, given.is_transposed)}"]
 
-    posts = [_post_op_text(each, step.number_of) for each in operation.post_ops]
+    posts = [_post_op(each, numbers) for each in operation.post_ops]
     return [
-        f".kind = RB_DNNL_{operation.kind},",
+        f".kind = RB_DNNL_{operation.kind}",
         *operand("src", operation.src),
         *operand("weights", operation.weights),
         *operand("bias", operation.bias),
-        f".dst = {_operand_text(step.result, operation.dst_shape, False)},",
-        *([] if operation.kind == "PRODUCT" else _window_lines(operation)),
-        *([f".num_post_ops = {len(posts)},", f".post_ops = {{{', '.join(posts)}}},"] if posts else []),
+        f".dst = {_operand(result, operation.dst_shape, False)}",
+        *([] if operation.kind == "PRODUCT" else _window(operation)),
+        *([f".num_post_ops = {len(posts)}", f".post_ops = {{{', '.join(posts)}}}"] if posts else []),
     ]
 
 
-def _window_lines(operation: Operation) -> list[str]:
+def _window(operation: Operation) -> list[str]:
     found = {
         "strides": operation.strides,
         "dilation": operation.dilation,
         "padding": operation.padding,
         "window": operation.window,
     }
-    return [f".{name} = {{{', '.join(map(str, values))}}}," for name, values in found.items() if values]
+    return [f".{name} = {{{', '.join(map(str, values))}}}" for name, values in found.items() if values]
 
 
-def _operand_text(value: int, shape: Sequence[int], is_transposed: bool) -> str:
+def _operand(value: int, shape: Sequence[int], is_transposed: bool) -> str:
     extents = ", ".join(map(str, shape))
     return f"{{{value}, {len(shape)}, {{{extents}}}, {int(is_transposed)}}}"
 
 
-def _post_op_text(post_op: PostOp, number_of: dict[int, int]) -> str:
-    numbers = [c_number(each, "float32") for each in (post_op.alpha, post_op.beta)]
-    value = 0 if post_op.node is None else number_of[id(post_op.node)]
-    return f"{{RB_DNNL_{post_op.kind}, {', '.join(numbers)}, {value}}}"
+def _post_op(post_op: PostOp, numbers: Mapping[int, int]) -> str:
+    alpha, beta = (c_number(each, "float32") for each in (post_op.alpha, post_op.beta))
+    value = 0 if post_op.node is None else numbers[id(post_op.node)]
+    return f"{{RB_DNNL_{post_op.kind}, {alpha}, {beta}, {value}}}"
 
 
-def _function_lines(region: _Region, options: CodegenOptions) -> list[str]:
+def _functions(layout: RegionLayout, options: CodegenOptions) -> list[str]:
     symbol = options.symbol
-    inputs = [Port(name, kind) for name, kind in zip(options.inputs, region.inputs, strict=True)]
-    kinds = [region.types[number] for number in region.outputs]
-    outputs = [Port(name, kind) for name, kind in zip(options.outputs, kinds, strict=True)]
+    inputs = [Port(name, each.type) for name, each in zip(options.inputs, layout.inputs, strict=True)]
+    outputs = [Port(name, each.type) for name, each in zip(options.outputs, layout.outputs, strict=True)]
     return [
-        *tensor_infos("input_infos", inputs),
-        *tensor_infos("output_infos", outputs),
-        "static const RbSignature signature = {",
-        f"    {c_string(symbol)},",
-        f"    {len(inputs)},",
-        f"    {len(outputs)},",
-        f"    {infos_pointer('input_infos', inputs)},",
-        f"    {infos_pointer('output_infos', outputs)},",
-        "};",
-        "",
-        f"RB_EXPORT int32_t __tvm_ffi_{symbol}(void *self, const RbValue *args, int32_t num_args, RbValue *result) {{",
-        f"  void *data[{len(inputs) + len(outputs)}];",
-        "  (void)result;",
-        "  if (rb_unpack(&signature, args, num_args, data)) {",
-        "    return -1;",
-        "  }",
+        f"static int32_t {symbol}_call(void *self, void *const *data) {{",
         "  return rb_dnnl_run(&region, self, data);",
         "}",
+        "",
+        *packed_function(symbol, inputs, outputs),
         "",
         f"RB_HIDDEN int32_t {symbol}_create(const RbRegion *described, void **self) {{",
         "  (void)described;",

@@ -211,6 +211,7 @@ public:
     describe_values();
     for (current_ = 0; current_ < region_.num_operations; ++current_)
       add(region_.operations[current_]);
+    copy_given();
     place_arena();
     return std::move(plan_);
   }
@@ -265,6 +266,18 @@ private:
       break;
     }
     copy_to_outputs(operation.dst);
+  }
+
+  // Outputs that no operation makes.
+  void copy_given() {
+    for (int32_t output = 0; output < region_.num_outputs; ++output) {
+      const int32_t number = region_.outputs[output];
+      if (region_.values[number].source == RB_DNNL_RESULT)
+        continue;
+      const memory::desc desc = row_major({region_.values[number].num_elements});
+      const int32_t buffer = new_buffer({Home::kOutput, output, value_of(number).bytes});
+      add_reorder(plan_.run, {value_of(number).plain, desc}, {buffer, desc});
+    }
   }
 
   template <typename Primitive>
