@@ -97,16 +97,28 @@ def _tensor(array: Array) -> _DLTensor:
     return _DLTensor(array.ctypes.data, 1, 0, array.ndim, code, array.dtype.itemsize * 8, 1, shape, None, 0)
 
 
-def build(units: Sequence[SourceUnit], folder: Path, *, strict: bool = True) -> PackedLibrary:
-    """The units as a library in `folder`; `strict` makes every warning an error."""
-    objects = [_compiled(unit, folder, WARNINGS if strict else ()) for unit in units]
+def build(
+    units: Sequence[SourceUnit],
+    folder: Path,
+    *,
+    strict: bool = True,
+    flags: Sequence[str] = (),
+    link: Sequence[str] = (),
+) -> PackedLibrary:
+    """The units as a library in `folder`; `strict` makes every warning an error.
+
+    `flags` are further ones of the compiler, `link` words of the linker: objects and libraries.
+    """
+    strictness = WARNINGS if strict else ()
+    objects = [compiled(unit, folder, (*strictness, *flags)) for unit in units]
     library = folder / "packed.so"
-    linker = "c++" if any(unit.language == "c++" for unit in units) else "cc"
-    _run([linker, "-shared", "-Wl,-z,defs", *map(str, [*objects, *_runtime()]), "-o", str(library), "-lm"])
+    linker = "c++" if link or any(unit.language == "c++" for unit in units) else "cc"
+    _run([linker, "-shared", "-Wl,-z,defs", *map(str, [*objects, *_runtime()]), *link, "-o", str(library), "-lm"])
     return PackedLibrary(ctypes.CDLL(str(library)))
 
 
-def _compiled(unit: SourceUnit, folder: Path, flags: Sequence[str]) -> Path:
+def compiled(unit: SourceUnit, folder: Path, flags: Sequence[str]) -> Path:
+    """The object of a unit, in `folder`."""
     standard, compiler = _STANDARDS[unit.language]
     if shutil.which(compiler) is None:
         pytest.skip(f"there is no compiler '{compiler}'")
