@@ -18,7 +18,7 @@ import relaybuild.cli
 from cli.conftest import ROOT, Invoke
 from relaybuild.errors import InternalError, ToolError, UserError
 
-COMMANDS = ["bench", "compile", "fmt", "inspect", "passes", "run", "verify"]
+COMMANDS = ["bench", "compile", "fmt", "init", "inspect", "passes", "run", "verify"]
 
 
 @pytest.fixture

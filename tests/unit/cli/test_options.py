@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
-from relaybuild.cli._options import parse_files, parse_shapes
+from relaybuild.cli._options import config_options, parse_defines, parse_files, parse_shapes
 from relaybuild.errors import UserError
 
 
@@ -44,3 +46,42 @@ def test_files_of_another_form(text: str) -> None:
 def test_a_file_given_twice() -> None:
     with pytest.raises(UserError, match="a file for 'x' is given already, expected one"):
         parse_files(["x=1", "x=2"])
+
+
+def test_defines() -> None:
+    assert parse_defines(["USE_A=ON", "USE_B:PATH=/opt/x=y", "USE_C=", "USE_A=OFF"]) == {
+        "USE_A": "OFF",
+        "USE_B": "/opt/x=y",
+        "USE_C": "",
+    }
+
+
+@pytest.mark.parametrize("text", ["", "USE_A", "=ON", ":BOOL=ON"])
+def test_defines_of_another_form(text: str) -> None:
+    with pytest.raises(UserError) as caught:
+        parse_defines([text])
+    assert str(caught.value) == f"option '-D {text}': expected NAME=VALUE, as in '-D USE_DNNL=ON'"
+
+
+@click.command
+@config_options
+def show(config: Path | None, defines: dict[str, str]) -> None:
+    click.echo(f"{config} {defines}")
+
+
+def shown(*arguments: str) -> str:
+    return CliRunner().invoke(show, list(arguments), catch_exceptions=False).output
+
+
+def test_the_options_of_a_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert shown() == "None {}\n"
+    assert shown("-D", "USE_A=ON", "-DUSE_B=/x") == "None {'USE_A': 'ON', 'USE_B': '/x'}\n"
+    assert shown("--config", "other.cmake") == "other.cmake {}\n"
+
+
+def test_the_configuration_of_the_current_folder_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.cmake").touch()
+    assert shown() == "config.cmake {}\n"
+    assert shown("--config", "other.cmake") == "other.cmake {}\n"
