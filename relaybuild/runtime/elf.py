@@ -45,7 +45,7 @@ def dynamic(path: Path) -> Dynamic:
                 return Dynamic()
             try:
                 return _dynamic(content)
-            except (struct.error, IndexError, UnicodeDecodeError):
+            except (struct.error, IndexError, OverflowError, UnicodeDecodeError):
                 return Dynamic()
 
 
@@ -113,4 +113,6 @@ def _names(wanted: int, entries: bytes, content: mmap.mmap, strings: int) -> Ite
 
 def _text(content: mmap.mmap, start: int) -> str:
     end = content.find(b"\0", start)
+    if end < 0:
+        raise IndexError("a name does not end")
     return content[start:end].decode()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import relaybuild
 from cli.conftest import Invoke
 from relaybuild.runtime import load_module
 
@@ -19,6 +20,8 @@ def test_facts_are_the_librarys(invoke: Invoke, digits_library: Path) -> None:
     assert (facts["arena_bytes"], facts["weight_bytes"]) == (module.arena_bytes, module.weight_bytes)
     assert facts["kernels"] == module.metadata["kernels"]
     assert facts["provenance"]["source"]["format"] == "onnx"
+    assert facts["regions"] == []
+    assert any(name.startswith("libc.") for name in facts["needs"])
 
 
 def test_text(invoke: Invoke, digits_library: Path) -> None:
@@ -34,6 +37,22 @@ def test_text(invoke: Invoke, digits_library: Path) -> None:
     end = lines.index("provenance:")
     assert [line.split()[0] for line in lines[start + 2 : end]] == [kernel["symbol"] for kernel in kernels]
     assert any(line.startswith("  source.opset: ") for line in lines[end:])
+
+
+def test_regions_of_other_backends(invoke: Invoke, tmp_path: Path) -> None:
+    x = relaybuild.relay.var("x", shape=(3,))
+    module = relaybuild.IRModule.from_expr(relaybuild.relay.Function([x], relaybuild.relay.nn.softmax(x + x)))
+    library = tmp_path / "two.so"
+    relaybuild.compile(module, config={"USE_CODEGENC": "ON"}, name="two", target="c").export_library(library)
+    loaded = load_module(library)
+    (function,) = (name for name in loaded.function_names if name != "main")
+    (region,) = json.loads(invoke("inspect", library, "--json").stdout)["regions"]
+    assert region == {"function": function, "compiler": "ccompiler", "module": "c"}
+    lines = invoke("inspect", library).stdout.splitlines()
+    at = lines.index("regions of other backends: 1")
+    assert lines[at + 1].split() == ["function", "compiler", "module"]
+    assert lines[at + 2].split() == [function, "ccompiler", "c"]
+    assert lines[at + 3].startswith("needs: lib")
 
 
 def test_files_that_are_no_libraries(invoke: Invoke, tmp_path: Path, digits_model: Path) -> None:

@@ -1,0 +1,35 @@
+"""The packed function of a whole model, called from C: many threads, fork, unloading, wrong arguments, sanitizers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from relaybuild.runtime import include_dir
+
+from .building import DATA, RUNTIME, STRICT, cc
+
+BUILDS = {
+    "plain": (),
+    "address and undefined": ("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
+    "thread": ("-fsanitize=thread", "-DNO_FORK"),
+}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("build", BUILDS)
+def test_calls_of_many_threads(build: str, threads: int, tmp_path: Path) -> None:
+    flags = (*STRICT, "-D_GNU_SOURCE", "-g", "-O1", f"-I{include_dir()}", *BUILDS[build])
+    library, program = tmp_path / "sample.so", tmp_path / "packed"
+    shared = ("-fPIC", "-shared", "-fvisibility=hidden", f"-DDEFAULT_THREADS={threads}")
+    cc(*flags, *shared, DATA / "program.c", *RUNTIME, "-o", library, "-pthread")
+    cc(*flags, DATA / "packed.c", "-o", program, "-pthread", "-ldl")
+    environment = {name: value for name, value in os.environ.items() if name != "RELAYBUILD_NUM_THREADS"}
+    command = [program, library, "100"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    if "unexpected memory mapping" in done.stderr:
+        pytest.skip("this kernel's address layout is not the thread sanitizer's")
+    assert (done.returncode, done.stderr) == (0, "")
