@@ -41,7 +41,7 @@ def is_number(value: float) -> DFPattern:
 
 
 def with_bias(value: DFPattern, axis: int) -> DFPattern:
-    """A pattern's value plus a vector along an axis of it; anything may be the vector."""
+    """A pattern's value, of which nothing else is made, plus a vector along an axis of it."""
     bias = wildcard()
     return _Addition(OpPattern(get_op("add")), (value, bias), axis) | _Addition(
         OpPattern(get_op("nn.bias_add")), (value, bias), axis
@@ -49,7 +49,7 @@ def with_bias(value: DFPattern, axis: int) -> DFPattern:
 
 
 def with_sum(value: DFPattern) -> DFPattern:
-    """A pattern's value plus anything of its type."""
+    """A pattern's value, of which nothing else is made, plus anything of its type."""
     return _Addition(OpPattern(get_op("add")), (value, wildcard()), None)
 
 
@@ -99,10 +99,13 @@ class _Addition(CallPattern):
     axis: int | None = None
 
     def ways(self, subject: Subject, graph: Graph) -> Sequence[Way]:
-        return tuple(way for way in super().ways(subject, graph) if self._fits(subject, way))
+        return tuple(way for way in super().ways(subject, graph) if self._fits(subject, way, graph))
 
-    def _fits(self, subject: Subject, way: Way) -> bool:
+    def _fits(self, subject: Subject, way: Way, graph: Graph) -> bool:
         _, (_, value), (_, other) = way
+        # what is added may itself be made of the value, which would be computed twice
+        if len(graph.users[id(value)]) > 1:
+            return False
         operands = [each for each in (subject, value, other) if isinstance(each, Expr) and each.has_type]
         kinds = [each.checked_type for each in operands if isinstance(each.checked_type, TensorType)]
         if len(kinds) < 3 or kinds[0] != kinds[1]:
@@ -116,4 +119,4 @@ class _Addition(CallPattern):
 
     def wants(self) -> str:
         what = "of the same type" if self.axis is None else f"of a vector along axis {self.axis}"
-        return f"an addition {what}"
+        return f"an addition {what} to a value that is used once"
