@@ -34,7 +34,7 @@ FORMAT = 1
 PROGRAM = "relaybuild"
 
 Option: TypeAlias = (
-    "None | bool | int | float | str | list[Option] | tuple[Option, ...] | frozenset[Option] | Mapping[str, Option]"
+    "bool | int | float | str | list[Option] | tuple[Option, ...] | frozenset[Option] | Mapping[str, Option] | None"
 )
 
 

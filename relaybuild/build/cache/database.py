@@ -1,9 +1,9 @@
 """An index in one SQLite database, written by diskcache and read without it; trusts no row, schema or setting of it.
 
 diskcache unpickles rows, opens and removes files that rows name, and sets pragmas and attributes that its table of
-settings names. So the database is checked before diskcache opens it, diskcache is given a `Disk` that knows values inside
-rows and nothing else, and what is looked up is read by a query that takes such rows only. That also keeps diskcache out
-of a run that finds everything.
+settings names. So the database is checked before diskcache opens it, diskcache is given a `Disk` that knows values
+inside rows and nothing else, and what is looked up is read by a query that takes such rows only. That also keeps
+diskcache out of a run that finds everything.
 """
 
 from __future__ import annotations

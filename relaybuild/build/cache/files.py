@@ -1,4 +1,4 @@
-"""An index of one file for each value, for network file systems, shared and read-only folders; believes no file's name."""
+"""An index of one file for each value, for network file systems and shared folders; believes no file's name."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """The cache's folder: its parts, who may use it, how files appear in it; does not know what is in the files.
 
-    v1/cas/ab/cdef…          blobs, named by their SHA-256
-    v1/index/cache.db        the index, as a database
-    v1/ac/…                  the index, as files, where a database would not do
-    v1/tmp/HOST-PID-RANDOM   files that are not complete yet
-    v1/locks, v1/leases      files that processes hold locks on
-    v1/runs                  what each run did
-    v1/quarantine            what was found damaged
+v1/cas/ab/cdef…          blobs, named by their SHA-256
+v1/index/cache.db        the index, as a database
+v1/ac/…                  the index, as files, where a database would not do
+v1/tmp/HOST-PID-RANDOM   files that are not complete yet
+v1/locks, v1/leases      files that processes hold locks on
+v1/runs                  what each run did
+v1/quarantine            what was found damaged
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from pathlib import Path
 from relaybuild.errors import UserError
 
 _VERSION = "v1"
-_TAG = b"Signature: 8a477f597d28d172789f06886806bc55\n# What relaybuild need not do twice; may be deleted at any time.\n"
+_TAG = (
+    b"Signature: 8a477f597d28d172789f06886806bc55\n# What relaybuild need not do twice; may be deleted at any time.\n"
+)
 _MOUNTS = "/proc/self/mountinfo"
 _NETWORK = frozenset(
     "9p afs beegfs ceph cifs coda gfs2 glusterfs gpfs lustre ncpfs nfs nfs4 ocfs2 orangefs panfs pvfs2 smb2 smb3 smbfs "

@@ -1,4 +1,4 @@
-"""The seam between the cache and where its records are kept: small values by kind and name; knows no value's meaning."""
+"""The seam between the cache and where its records are: small values by kind and name; knows no value's meaning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run asked of the cache and what came of it, in order; every count is taken from here, none is kept beside it."""
+"""What a run asked of the cache and what came of it, in order; all counts are taken from here, none is kept."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class Executed:
-    """An action was executed, in so many seconds; `products` are the digests that later actions may name, `is_same` says
-    that the outputs are those of the last action in its slot."""
+    """An action was executed, in so many seconds; `products` are the digests that later actions may name, `is_same`
+    says that the outputs are those of the last action in its slot."""
 
     layer: str
     name: str

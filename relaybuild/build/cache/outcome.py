@@ -1,0 +1,53 @@
+"""What an action made, as a result to be written down, and what became of that; stores nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from relaybuild.build.cache.action import Action
+from relaybuild.build.cache.journal import Storing
+from relaybuild.build.cache.record import MAX_INLINE, Output, Result, reference
+from relaybuild.digest import Digest, digest_bytes, digest_file
+
+Contents: TypeAlias = "bytes | Path | Digest"
+"""What an action made: bytes, a file, or a digest that later actions name."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What became of a result; the digests of its outputs are there whether or not it was stored."""
+
+    storing: Storing
+    result: Result
+
+    @property
+    def outputs(self) -> Mapping[str, Digest]:
+        """The digests of the outputs, by name."""
+        return {output.name: output.digest for output in self.result.outputs}
+
+
+def describe(name: str, contents: Contents) -> Output:
+    """One output of a result; raises OSError for a file that cannot be read."""
+    if isinstance(contents, Path):
+        return Output(name, digest_file(contents), bool(contents.stat().st_mode & 0o100))
+    data = reference(contents) if isinstance(contents, Digest) else contents
+    return Output(name, digest_bytes(data), contents=data if len(data) <= MAX_INLINE else None)
+
+
+def problem_of(action: Action, result: Result) -> str:
+    """What keeps a result from being stored, in a sentence; empty if nothing does."""
+    names = tuple(output.name for output in result.outputs)
+    if action.outputs and names != action.outputs:
+        return f"the outputs are {', '.join(names)}, declared are {', '.join(action.outputs)}"
+    empty = [output.name for output in result.outputs if output.digest.size == 0]
+    return f"the output '{empty[0]}' is empty" if empty else ""
+
+
+def conflict_of(first: Result, second: Result) -> str:
+    """How two results of one action differ, in a sentence."""
+    before = {output.name: output.digest for output in first.outputs}
+    differing = [output.name for output in second.outputs if before.get(output.name) != output.digest]
+    return f"equal inputs gave another '{differing[0]}'" if differing else "equal inputs gave fewer outputs"

@@ -1,0 +1,104 @@
+"""What each run did, as small files, and the end of a run; does not know what the runs built."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from relaybuild.build.cache.cas import BlobStore
+from relaybuild.build.cache.folder import CacheFolder, remove
+from relaybuild.build.cache.gc import collect, read_usage, write_usage
+from relaybuild.build.cache.journal import Failed, Journal
+from relaybuild.build.cache.locks import exclusive
+from relaybuild.build.cache.records import Records
+
+KEPT = 200
+"""Runs that are remembered."""
+
+_SUFFIX = ".json"
+_COUNTS = ("executed", "cached", "storing", "errors")
+_LOCK_SECONDS = 0.5
+
+
+def finish_run(
+    folder: CacheFolder, journal: Journal, records: Records, blobs: BlobStore, max_size: int, now: float
+) -> None:
+    """Write down what a run did, if it asked for anything, and make room if it has filled the cache."""
+    if journal.looked or journal.executed or journal.failed:
+        try:
+            _write(folder, {"time": round(now, 3), **journal.summary()})
+        except OSError as error:
+            journal.failed.append(Failed("run-summary", str(error)))
+    added = sum(event.stored_bytes for event in journal.executed)
+    if added and _add_usage(folder, added) > max_size:
+        collect(folder, records, blobs, max_size, now=now)
+
+
+def read_runs(folder: CacheFolder) -> list[dict[str, Any]]:
+    """The runs that are remembered, oldest first; what cannot be read is left out."""
+    runs = []
+    for name in _names(folder):
+        with contextlib.suppress(OSError, ValueError):
+            run = json.loads((folder.runs / name).read_text(encoding="utf-8"))
+            if isinstance(run, dict):
+                runs.append(run)
+    return runs
+
+
+def forget_runs(folder: CacheFolder) -> None:
+    """Begin to count anew."""
+    for name in _names(folder):
+        remove(folder.runs / name)
+
+
+def totals(runs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The sums of runs: counts by layer, misses by reason, and the rest of what a summary has."""
+    found: dict[str, Any] = {name: Counter() for name in _COUNTS}
+    reasons: Counter[str] = Counter()
+    number, saved, conflicts = 0, 0.0, 0
+    for run in runs:
+        number += 1
+        for name in _COUNTS:
+            found[name].update(_numbers(run.get(name)))
+        reasons.update(str(miss.get("reason")) for miss in run.get("misses", ()) if isinstance(miss, dict))
+        saved += float(run.get("seconds_saved", 0.0))
+        conflicts += len(run.get("conflicts", ()))
+    return {
+        "runs": number,
+        **{name: dict(sorted(counter.items())) for name, counter in found.items()},
+        "misses": dict(sorted(reasons.items())),
+        "conflicts": conflicts,
+        "seconds_saved": round(saved, 3),
+    }
+
+
+def _write(folder: CacheFolder, run: Mapping[str, Any]) -> None:
+    data = json.dumps(run, sort_keys=True).encode()
+    # Names sort by time.
+    name = f"{int(run['time'] * 1000):015d}-{folder.temporary().name}{_SUFFIX}"
+    folder.publish(folder.write_new(data, folder.file_mode), folder.runs / name, replace=False)
+    for old in _names(folder)[:-KEPT]:
+        remove(folder.runs / old)
+
+
+def _names(folder: CacheFolder) -> list[str]:
+    try:
+        return sorted(name for name in os.listdir(folder.runs) if name.endswith(_SUFFIX))
+    except OSError:
+        return []
+
+
+def _numbers(value: Any) -> dict[str, int]:
+    return {str(k): int(v) for k, v in value.items()} if isinstance(value, dict) else {}
+
+
+def _add_usage(folder: CacheFolder, added: int) -> int:
+    """About how many bytes the cache holds now, after so many were added."""
+    with exclusive(folder, "usage", _LOCK_SECONDS):
+        usage = read_usage(folder) + added
+        write_usage(folder, usage)
+    return usage

@@ -1,0 +1,336 @@
+"""The cache: looks up the result of an action, keeps one, and never fails a build; does not know what actions do.
+
+A driver asks with `Cache.run` where a result is bytes, and with `Cache.lookup`, `Hit.place` and `Cache.store` where it
+is files. What goes wrong is counted in the journal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from relaybuild.build.cache import slots
+from relaybuild.build.cache.action import Action
+from relaybuild.build.cache.cas import BlobError, BlobStore, Fault
+from relaybuild.build.cache.folder import CacheFolder, host_name, open_folder
+from relaybuild.build.cache.hit import DamagedResult, Hit, Miss
+from relaybuild.build.cache.index import IndexFailure
+from relaybuild.build.cache.journal import Executed, Failed, Journal, Looked, MissReason, Storing
+from relaybuild.build.cache.locks import Lease, exclusive
+from relaybuild.build.cache.memo import Inputs
+from relaybuild.build.cache.outcome import Contents, Stored, conflict_of, describe, problem_of
+from relaybuild.build.cache.record import Entry, OtherVersion, RecordError, Result, UntrustedRecord, products, reference
+from relaybuild.build.cache.records import Records
+from relaybuild.build.cache.runs import finish_run
+from relaybuild.build.cache.settings import CacheSettings, Mode
+from relaybuild.digest import Digest
+
+CLAIM_SECONDS = 60.0
+_MAX_RESERVE = 1_000_000_000
+
+
+class Cache:
+    """One run's view of a cache folder. Only bugs of the caller raise, and `Hit`s that turn out damaged."""
+
+    def __init__(self, settings: CacheSettings, folder: CacheFolder | None, clock: Callable[[], float]) -> None:
+        """See `open_cache`."""
+        self.settings = settings
+        self.journal = Journal()
+        self.folder = folder
+        self._clock = clock
+        self._is_off = folder is None or settings.mode is Mode.OFF
+        self._may_write = folder is not None and folder.is_writable and settings.mode in (Mode.READ_WRITE, Mode.RECACHE)
+        if folder is not None:
+            view = folder if self._may_write else replace(folder, is_writable=False)
+            self.blobs = BlobStore(view)
+            self.records = Records(view, self._fail, settings.secret, clock)
+            self._lease = Lease(view)
+
+    def inputs(self) -> Inputs:
+        """Digests of files that this run reads, remembered between runs."""
+        return Inputs(None if self._is_off else self.records, self._clock)
+
+    def lookup(self, action: Action, *, slot: str = "") -> Hit | Miss:
+        """The result of an action, or why there is none. `slot` names the place in the project where it comes up."""
+        found = self._find(action, slot)
+        self._note(action, slot, found)
+        return found
+
+    def run(
+        self,
+        action: Action,
+        execute: Callable[[], Mapping[str, bytes | Digest]],
+        *,
+        slot: str = "",
+        inputs: Inputs | None = None,
+    ) -> dict[str, bytes]:
+        """The outputs of an action as bytes, from the cache or by executing it; other processes wait for one of them.
+
+        An output that is a digest is returned as `record.reference` writes it. What `execute` raises passes through,
+        and nothing is stored.
+        """
+        found = self._read(action, slot)
+        if isinstance(found, Miss) and self._may_write:
+            with self.claim(action):
+                again = self._read(action, slot)
+                return (
+                    self._executed(action, execute, slot, inputs, found)
+                    if isinstance(again, Miss)
+                    else self._taken(action, slot, again)
+                )
+        if isinstance(found, Miss):
+            return self._executed(action, execute, slot, inputs, found)
+        return self._taken(action, slot, found)
+
+    @contextlib.contextmanager
+    def claim(self, action: Action, timeout: float = CLAIM_SECONDS) -> Iterator[None]:
+        """Let no other process that claims this action in while the block runs, or go ahead after `timeout` seconds."""
+        if self.folder is None or not self._may_write:
+            yield
+            return
+        with exclusive(self.folder, action.key(self.settings.namespace), timeout):
+            yield
+
+    def bypass(self, layer: str, name: str, why: str, *, slot: str = "") -> None:
+        """Write down that something was not even looked up, and why (`plugin-without-id`)."""
+        self.journal.looked.append(Looked(layer, name, slot, "", MissReason.BYPASSED, why))
+
+    def store(
+        self,
+        action: Action,
+        outputs: Mapping[str, Contents],
+        *,
+        slot: str = "",
+        seconds: float = 0.0,
+        inputs: Inputs | None = None,
+    ) -> Stored:
+        """Keep the outputs of an action that was executed, all of them or nothing, unless there is a result already.
+
+        `inputs` are the files it read: if one has changed since it was digested, nothing is stored. Raises ValueError
+        for no outputs, OSError for an output file that cannot be read.
+        """
+        if not outputs:
+            raise ValueError("an action without outputs has no result")
+        result = self._described(outputs, seconds)
+        key = action.key(self.settings.namespace)
+        storing, detail, size = self._stored(action, key, outputs, result, inputs)
+        is_same = self._remember(action, key, slot, result, storing)
+        self.journal.executed.append(
+            Executed(
+                action.layer, action.name, slot, key, seconds, storing, detail, products(result.outputs), is_same, size
+            )
+        )
+        return Stored(storing, result)
+
+    def _spoiled(self, hit: Hit, error: Exception) -> DamagedResult:
+        """Forget the entry of a hit that turned out damaged, and count it as a miss; the error to raise."""
+        self._fail("damaged", str(error))
+        self.records.forget(f"ac/{hit.namespace}", [hit.key])
+        for place, event in enumerate(self.journal.looked):
+            if event.key == hit.key and event.reason is None:
+                self.journal.looked[place] = replace(event, reason=_reason(error), detail=str(error), saved=0.0)
+        return DamagedResult(str(error))
+
+    def close(self) -> None:
+        """End the run: write down what was used and what was done, and make room if there is too much."""
+        if self.folder is None:
+            return
+        self._lease.close()
+        self.records.flush()
+        if self._may_write:
+            finish_run(self.folder, self.journal, self.records, self.blobs, self.settings.max_size, self._clock())
+            self.records.flush()
+
+    def __enter__(self) -> Cache:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    def _fail(self, reason: str, detail: str) -> None:
+        self.journal.failed.append(Failed(reason, detail))
+
+    def _note(self, action: Action, slot: str, found: Hit | Miss) -> None:
+        if isinstance(found, Miss):
+            event = Looked(action.layer, action.name, slot, found.key, found.reason, found.detail, found.changes)
+        else:
+            event = Looked(action.layer, action.name, slot, found.key, saved=found.result.seconds)
+        self.journal.looked.append(event)
+
+    def _find(self, action: Action, slot: str) -> Hit | Miss:
+        """`lookup`, of which nothing is written down in the journal."""
+        own = action.key(self.settings.namespace)
+        if self._is_off:
+            return Miss(own, MissReason.BYPASSED, "no cache")
+        if self.settings.mode is Mode.RECACHE:
+            return Miss(own, MissReason.BYPASSED, "recache")
+        problem: Exception | None = None
+        for namespace in dict.fromkeys((self.settings.namespace, *self.settings.trusted)):
+            try:
+                hit = self._hit(action, namespace)
+            except (RecordError, BlobError) as error:
+                problem = problem or error
+                continue
+            if hit is not None:
+                self._lease.hold(hit.key)
+                self._remember(action, hit.key, slot, hit.result, Storing.KNOWN)
+                return hit
+        past = slots.recall(self.records, action.layer, slot) if slot else None
+        if problem is not None:
+            return Miss(own, _reason(problem), str(problem))
+        return Miss(own, *slots.why_missing(past, action, own))
+
+    def _hit(self, action: Action, namespace: str) -> Hit | None:
+        """The complete result of an action in a namespace; raises RecordError and BlobError for a damaged one, which is
+        gone then."""
+        key, kind = action.key(namespace), f"ac/{namespace}"
+        payload = self.records.read(kind, key)
+        if payload is None:
+            return None
+        try:
+            entry = Entry.decode(payload)
+            if entry.action != action.encode():
+                raise RecordError("the record of another action")
+            if action.outputs and action.outputs != tuple(output.name for output in entry.result.outputs):
+                raise RecordError("a result without all outputs")
+            for output in entry.result.outputs:
+                if output.contents is None and (fault := self.blobs.has(output.digest)) is not None:
+                    raise BlobError(output.digest, fault)
+        except (RecordError, BlobError) as error:
+            self._fail("damaged" if not _is_missing(error) else "missing-blob", str(error))
+            self.records.forget(kind, [key])
+            raise
+        return Hit(key, namespace, entry.result, self.blobs, self._spoiled)
+
+    def _read(self, action: Action, slot: str) -> tuple[Hit, dict[str, bytes]] | Miss:
+        """A hit with all that it holds, or the miss that it is where that cannot be read."""
+        found = self._find(action, slot)
+        if isinstance(found, Miss):
+            return found
+        try:
+            return found, found.read_all()
+        except DamagedResult as error:
+            cause = error.__cause__
+            return Miss(found.key, _reason(cause) if isinstance(cause, Exception) else MissReason.INTEGRITY, str(error))
+
+    def _taken(self, action: Action, slot: str, found: tuple[Hit, dict[str, bytes]]) -> dict[str, bytes]:
+        self._note(action, slot, found[0])
+        return found[1]
+
+    def _executed(
+        self,
+        action: Action,
+        execute: Callable[[], Mapping[str, bytes | Digest]],
+        slot: str,
+        inputs: Inputs | None,
+        miss: Miss,
+    ) -> dict[str, bytes]:
+        self._note(action, slot, miss)
+        begin = time.perf_counter()
+        outputs = execute()
+        self.store(action, outputs, slot=slot, seconds=time.perf_counter() - begin, inputs=inputs)
+        return {name: reference(value) if isinstance(value, Digest) else value for name, value in outputs.items()}
+
+    def _described(self, outputs: Mapping[str, Contents], seconds: float) -> Result:
+        described = tuple(describe(name, outputs[name]) for name in sorted(outputs))
+        return Result(described, self._clock(), seconds, self.settings.origin or host_name())
+
+    def _stored(
+        self, action: Action, key: str, outputs: Mapping[str, Contents], result: Result, inputs: Inputs | None
+    ) -> tuple[Storing, str, int]:
+        """What became of a result, a sentence about it, and the bytes that were written."""
+        if problem := problem_of(action, result):
+            return Storing.INCOMPLETE, problem, 0
+        if inputs is not None and (changed := inputs.changed()):
+            return Storing.RACY_INPUT, f"'{changed[0].name}' was changed while it was in use", 0
+        if not self._may_write or self.folder is None:
+            return Storing.NOT_WRITABLE, "", 0
+        size = sum(output.digest.size for output in result.outputs)
+        if size > self.settings.max_size // 2:
+            return Storing.TOO_LARGE, f"{size} bytes are more than half of the limit of {self.settings.max_size}", 0
+        try:
+            if not _has_room(self.folder.root, size):
+                return Storing.NO_SPACE, "too little of the file system is free", 0
+            self._lease.hold(key)
+            self._put_blobs(outputs, result)
+            return (*self._publish(action, key, result), size)
+        except OSError as error:
+            word = errno.errorcode.get(error.errno or 0, "OSError")
+            self._fail(word, str(error))
+            return Storing.FAILED, word, 0
+        except IndexFailure as failure:
+            self._fail(failure.reason, str(failure))
+            return Storing.FAILED, failure.reason, 0
+
+    def _put_blobs(self, outputs: Mapping[str, Contents], result: Result) -> None:
+        for output in result.outputs:
+            contents = outputs[output.name]
+            if output.contents is not None or isinstance(contents, Digest):
+                continue
+            digest = self.blobs.put_file(contents) if isinstance(contents, Path) else self.blobs.put_bytes(contents)
+            if digest != output.digest:
+                raise OSError(f"'{output.name}' was changed while it was stored")
+
+    def _publish(self, action: Action, key: str, result: Result) -> tuple[Storing, str]:
+        """Write the record, the last step; the first writer of a key wins."""
+        kind = f"ac/{self.settings.namespace}"
+        payload = Entry(result, action.encode()).encode()
+        if self.records.write(kind, key, payload):
+            return Storing.STORED, ""
+        try:
+            present = self.records.read(kind, key)
+            first = Entry.decode(present).result if present is not None else None
+        except RecordError:
+            first = None
+        is_same = first is not None and first.has_same_outputs(result)
+        if first is None or self.settings.mode is Mode.RECACHE:
+            self.records.write(kind, key, payload, replace=True)
+        if first is None:
+            return Storing.STORED, ""
+        return (Storing.KNOWN, "") if is_same else (Storing.CONFLICT, conflict_of(first, result))
+
+    def _remember(self, action: Action, key: str, slot: str, result: Result, storing: Storing) -> bool:
+        """Write down what was done in a slot; whether the outputs are those of the time before."""
+        if not slot or self._is_off:
+            return False
+        past = slots.recall(self.records, action.layer, slot)
+        if self._may_write and slots.is_news(past, key, storing):
+            try:
+                slots.remember(self.records, action.layer, slot, slots.Past(key, action, result, storing))
+            except IndexFailure as failure:
+                self._fail(failure.reason, str(failure))
+        return past is not None and past.result.has_same_outputs(result)
+
+
+def open_cache(settings: CacheSettings, clock: Callable[[], float] = time.time) -> Cache:
+    """Open, and make if it is not there, the cache of a run; `clock` gives seconds since the epoch.
+
+    Raises UserError for a folder that others could write to, unless it is shared. A folder that cannot be made or
+    written is no error: the cache then has nothing, or keeps nothing.
+    """
+    if settings.folder is None or settings.mode is Mode.OFF:
+        return Cache(settings, None, clock)
+    return Cache(settings, open_folder(settings.folder, is_shared=settings.is_shared), clock)
+
+
+def _is_missing(error: Exception) -> bool:
+    return isinstance(error, BlobError) and error.fault is Fault.MISSING
+
+
+def _reason(error: Exception) -> MissReason:
+    if isinstance(error, OtherVersion):
+        return MissReason.FORMAT_VERSION
+    if isinstance(error, UntrustedRecord):
+        return MissReason.TRUST
+    return MissReason.EVICTED if _is_missing(error) else MissReason.INTEGRITY
+
+
+def _has_room(path: Path, size: int) -> bool:
+    """Whether a file system takes so many bytes and still has 5 % free, or 1 GB where that is less."""
+    found = os.statvfs(path)
+    return found.f_bavail * found.f_frsize - size >= min(_MAX_RESERVE, found.f_blocks * found.f_frsize // 20)
