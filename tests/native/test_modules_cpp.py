@@ -1,0 +1,127 @@
+"""Modules from a C++ program, where no Python is: strictly compiled, with sanitizers, alone and with a library."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+from compiling import HEAD
+
+import relaybuild
+from relaybuild.contrib.example_json import BACKEND
+from relaybuild.runtime.sources import include_dir, module_sources, packed_sources
+
+HERE = Path(__file__).parent
+WARNINGS = ("-Wall", "-Wextra", "-Werror", "-pedantic", "-Wshadow", "-Wconversion")
+TEXT = """\
+sum
+  input 0 2 3
+  input 1 3
+  add 2 inputs: 0 1 shape: 2 3
+clamp
+  input 0 4
+  const 1 value: 2.5
+  relu 2 inputs: 0 shape: 4
+  min 3 inputs: 2 1 shape: 4
+  output 3 0
+"""
+
+
+@functools.cache
+def program(*flags: str) -> Path:
+    """The program with the modules' sources and the runtime of ExampleJSON, compiled once for each set of flags."""
+    if shutil.which("g++") is None:
+        pytest.skip("there is no g++")
+    folder = Path(tempfile.mkdtemp(prefix="relaybuild-modules-"))
+    assert BACKEND.folder is not None
+    include = [f"-I{include_dir()}", f"-I{BACKEND.folder}"]
+    cxx_sources = [*module_sources(), *(BACKEND.folder / name for name in BACKEND.runtime_sources)]
+    objects = []
+    for source in (*cxx_sources, HERE / "modules_program.cc", *packed_sources()):
+        compiler = ("gcc", "-std=gnu11") if source.suffix == ".c" else ("g++", "-std=gnu++17", *WARNINGS)
+        target = folder / f"{source.stem}.o"
+        common = ("-O1", "-g", "-fvisibility=hidden", *flags, *include)
+        subprocess.run([*compiler, *common, "-c", str(source), "-o", str(target)], check=True)
+        objects.append(str(target))
+    subprocess.run(["g++", *flags, *objects, "-o", str(folder / "program"), "-ldl", "-pthread"], check=True)
+    return folder / "program"
+
+
+def run(executable: Path, *arguments: str) -> str:
+    """What the program prints; a fault or a sanitizer's report fails the test."""
+    done = subprocess.run([str(executable), *arguments], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+@pytest.fixture
+def text_file(tmp_path: Path) -> str:
+    path = tmp_path / "m.examplejson"
+    path.write_text(TEXT)
+    return str(path)
+
+
+def test_everything_once_with_address_sanitizer(text_file: str) -> None:
+    executable = program("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+    assert run(executable, "check", text_file) == ""
+
+
+def test_eight_threads_with_thread_sanitizer(text_file: str) -> None:
+    assert run(program("-fsanitize=thread"), "threads", text_file) == ""
+
+
+def test_without_its_runtime_a_format_is_unknown_and_its_flag_named(text_file: str, tmp_path: Path) -> None:
+    if shutil.which("g++") is None:
+        pytest.skip("there is no g++")
+    source = tmp_path / "main.cc"
+    source.write_text(
+        """
+        #include <cstdio>
+        #include "relaybuild/module.h"
+        int main(int, char **arguments) {
+          try {
+            relaybuild::LoadModule(arguments[1]);
+          } catch (const relaybuild::Error &error) {
+            std::puts(error.what());
+          }
+        }
+        """
+    )
+    objects = []
+    for path in packed_sources():
+        objects.append(str(tmp_path / f"{path.stem}.o"))
+        subprocess.run(["gcc", f"-I{include_dir()}", "-c", str(path), "-o", objects[-1]], check=True)
+    executable = tmp_path / "main"
+    sources = [str(source), *map(str, module_sources())]
+    subprocess.run(
+        ["g++", "-std=gnu++17", f"-I{include_dir()}", *sources, *objects, "-o", str(executable), "-ldl"], check=True
+    )
+    assert run(executable, text_file) == (
+        f"'{text_file}': there is no loader 'runtime.module.loadfile_examplejson' for the format 'examplejson', "
+        "expected one of 'so': build with USE_EXAMPLE_JSON=ON, which brings one\n"
+    )
+
+
+def test_a_models_library_from_cpp(tmp_path: Path) -> None:
+    """`main` and the region by its name; nothing is written beside the library; a cut one is refused."""
+    text = "def @main(%x: Tensor[(4), float32]) { exp(log(nn.relu(%x))) }"
+    artifact = relaybuild.compile(relaybuild.parse(HEAD + text), config={"USE_EXAMPLE_JSON": "ON"}, threads=2)
+    (region,) = artifact.summary["regions"]
+    library = tmp_path / "model.so"
+    artifact.export_library(library)
+    executable = program("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+    assert run(executable, "library", str(library), region["symbol"]) == "0 0 0 9 relaybuild examplejson\n"
+    numbers, _, kinds = run(executable, "library", str(library), "main").partition(" relaybuild")
+    assert [float(number) for number in numbers.split()] == pytest.approx([0, 0, 0, 9], abs=1e-5)
+    assert kinds == " examplejson\n"
+    assert list(tmp_path.iterdir()) == [library]
+    library.write_bytes(library.read_bytes()[: library.stat().st_size // 2])
+    done = subprocess.run(
+        [str(executable), "library", str(library), "main"], capture_output=True, text=True, check=False
+    )
+    assert "' is cut short, it " in done.stdout
