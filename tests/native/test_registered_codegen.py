@@ -118,3 +118,28 @@ def test_two_models_of_one_script_are_in_one_process(tmp_path: Path) -> None:
     names = [set(module.function_names) - {"main"} for module in modules]
     assert all(names)
     assert not names[0] & names[1]
+
+
+GRAPH = """
+{symbol}
+  input 0 4
+  const 1 4 value: 41
+  add 2 inputs: 0 1 shape: 4
+"""
+
+
+def test_a_module_of_another_kind_becomes_part_of_the_library(tmp_path: Path) -> None:
+    @relaybuild.register_func("relay.ext.examplejsoncompiler")
+    def as_graph(function: Function) -> relaybuild.runtime.Module:
+        path = tmp_path / "region.examplejson"
+        path.write_text(GRAPH.format(symbol=function.attrs["global_symbol"]), encoding="utf-8")
+        return relaybuild.load_module(path, "examplejson")
+
+    x = relaybuild.relay.var("x", shape=(4,))
+    call = compiler_end(relaybuild.relay.exp(compiler_begin(x, "examplejsoncompiler")), "examplejsoncompiler")
+    module = IRModule.from_expr(relaybuild.relay.Function([x], call))
+    artifact = relaybuild.compile(module, config={"USE_EXAMPLE_JSON": "ON"}, name="graph")
+    artifact.export_library(tmp_path / "graph.so")
+    loaded = relaybuild.load_module(tmp_path / "graph.so")
+    assert [part.type_key for part in loaded.imported_modules] == ["examplejson"]
+    assert np.asarray(loaded(np.ones(4, np.float32))).tolist() == [42] * 4
