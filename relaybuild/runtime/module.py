@@ -6,6 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from relaybuild.errors import UserError
 from relaybuild.runtime import elf
@@ -34,7 +35,7 @@ class Module(ABC):
     def __getitem__(self, name: str) -> Callable[..., object]:
         return self.get_function(name)
 
-    def __call__(self, *inputs: object, **named: object) -> object:
+    def __call__(self, *inputs: object, **named: object) -> Any:
         """Only a model has a signature by which it can be called itself: any other raises UserError."""
         raise UserError(
             f"a module of type '{self.type_key}' is no model to be called: use get_function(name) with one of "

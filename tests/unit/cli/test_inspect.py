@@ -34,7 +34,7 @@ def test_text(invoke: Invoke, digits_library: Path) -> None:
     kernels = load_module(digits_library).metadata["kernels"]
     copies = sum(kernel["copies"] for kernel in kernels)
     start = lines.index(f"kernels: {len(kernels)}, of which {copies} only copy")
-    end = lines.index("provenance:")
+    end = lines.index("regions of other backends: none")
     assert [line.split()[0] for line in lines[start + 2 : end]] == [kernel["symbol"] for kernel in kernels]
     assert any(line.startswith("  source.opset: ") for line in lines[end:])
 
