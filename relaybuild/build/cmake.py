@@ -1,36 +1,19 @@
-"""Finds cmake and runs the detection project over a request; does not decide what the answer means.
-
-Everything that the run read, or looked for, comes back with the answer.
-"""
+"""Finds cmake, and says what it is asked and what it is told of this Python's environment; does not run it."""
 
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
-import re
 import shutil
 import site
 import struct
 import sys
 import sysconfig
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from relaybuild.build.cmake_files import inputs_of, request_inputs, variables_of
-from relaybuild.build.cmake_output import CMakeError, Position, errors_of, searches_of
-from relaybuild.build.cmake_trace import trace_of
-from relaybuild.build.evidence import Subjects
-from relaybuild.build.ninja import find_ninja
-from relaybuild.build.process import Completed, run_together
-from relaybuild.build.share import share_dir
-from relaybuild.errors import ToolError, UserError
-
-_TOO_OLD = re.compile(r"CMake \S+ or higher is required")
-_CMAKES_SCRIPT = re.compile(r".*/share/cmake[^/]*/Modules/.*")
-_TIMEOUT = 300.0
+from relaybuild.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -41,17 +24,6 @@ class DetectRequest:
     config: Path | None
     modules: Mapping[str, Path | None]
     given: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class Detection:
-    """What the detection project wrote (`cmake/detect/CMakeLists.txt`), where the script last set each variable, and
-    what the answer rests upon. `opaque` says what cannot be looked at again, if anything."""
-
-    result: Mapping[str, Any]
-    assignments: Mapping[str, Position]
-    subjects: Subjects
-    opaque: str
 
 
 def find_cmakes(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -91,108 +63,3 @@ def python_environment() -> Mapping[str, tuple[str, ...]]:
         "CMAKE_LIBRARY_ARCHITECTURE": (sysconfig.get_config_var("MULTIARCH") or "",),
         "CMAKE_SIZEOF_VOID_P": (str(struct.calcsize("P")),),
     }
-
-
-def shown(position: Position, config: Path | None) -> str:
-    """A place in a script as the user knows it: relative to the folder of the configuration if it is below that, which
-    is named as it was given."""
-    file = Path(position.file)
-    if config is not None and file.is_relative_to(os.path.abspath(config.parent)):
-        file = config.parent / file.relative_to(os.path.abspath(config.parent))
-    return f"{file}:{position.line}"
-
-
-def detect(request: DetectRequest, folder: Path, environ: Mapping[str, str]) -> Detection:
-    """Run CMake in an empty folder, without links in its path.
-
-    Raises UserError for an error of the user's script, ToolError for any other.
-    """
-    build = folder / "build"
-    request_inputs(build)
-    result, trace_file = folder / "result.json", folder / "trace.json"
-    (folder / "request.cmake").write_text(_request_text(request, result), encoding="utf-8")
-    completed = _run(request, folder, environ)
-    if completed.returncode != 0:
-        raise _error(completed, request.config)
-    inputs = inputs_of(build)
-    architecture = python_environment()["CMAKE_LIBRARY_ARCHITECTURE"][0]
-    searches = searches_of(completed.output, folder, architecture)
-    if inputs is None or searches is None:
-        why = "this cmake does not say what it read"
-        return Detection(json.loads(result.read_text(encoding="utf-8")), {}, Subjects(), why)
-    trace = trace_of(trace_file, inputs, folder)
-    files = frozenset(path for path in inputs.scripts | inputs.own if not path.startswith(f"{folder}{os.sep}"))
-    return Detection(
-        result=json.loads(result.read_text(encoding="utf-8")),
-        assignments=trace.assignments,
-        subjects=Subjects(files=files) | variables_of(inputs, environ) | searches | trace.subjects,
-        opaque=trace.opaque,
-    )
-
-
-def _run(request: DetectRequest, folder: Path, environ: Mapping[str, str]) -> Completed:
-    """Run the first cmake that is not too old."""
-    *older, last = find_cmakes(environ)
-    arguments = (
-        *("-S", str(share_dir() / "cmake" / "detect"), "-B", str(folder / "build"), "-G", "Ninja"),
-        f"-DCMAKE_MAKE_PROGRAM={find_ninja()}",
-        f"-DRELAYBUILD_REQUEST_FILE={folder / 'request.cmake'}",
-        *(f"-D{name}={value}" for name, value in request.given.items()),
-        *("--debug-find", "--trace-expand", "--trace-format=json-v1", f"--trace-redirect={folder / 'trace.json'}"),
-        "-Wno-dev",
-    )
-    for program in older:
-        completed = _completed((program, *arguments), environ)
-        if completed.returncode == 0 or not _TOO_OLD.search(completed.output):
-            return completed
-    return _completed((last, *arguments), environ)
-
-
-def _completed(command: Sequence[str], environ: Mapping[str, str]) -> Completed:
-    (completed,) = run_together([command], environ=environ, timeout=_TIMEOUT)
-    return completed
-
-
-def _request_text(request: DetectRequest, result: Path) -> str:
-    config = os.path.abspath(request.config) if request.config is not None else ""
-    values: dict[str, Iterable[str]] = {
-        "RELAYBUILD_RESULT_FILE": (str(result),),
-        "RELAYBUILD_CONFIG": (config,),
-        "RELAYBUILD_CONFIG_DIR": (os.path.dirname(config),),
-        "RELAYBUILD_FLAGS": request.modules,
-        "RELAYBUILD_GIVEN": request.given,
-        **{f"RELAYBUILD_MODULE_{flag}": (str(file or ""),) for flag, file in request.modules.items()},
-        **{f"RELAYBUILD_GIVEN_{name}": (value,) for name, value in request.given.items()},
-        **python_environment(),
-    }
-    return "".join(f"set({name} {_quoted(';'.join(words))})\n" for name, words in values.items())
-
-
-def _quoted(text: str) -> str:
-    """A text as an argument in which CMake replaces nothing."""
-    bar = "="
-    while f"]{bar}]" in f"{text}]":
-        bar += "="
-    return f"[{bar}[{text}]{bar}]"
-
-
-def _error(completed: Completed, config: Path | None) -> UserError | ToolError:
-    """The first error that has to do with the user's script, or else what the tool printed of its errors."""
-    errors = errors_of(completed.output)
-    script = os.path.abspath(config) if config is not None else None
-    for error in errors:
-        if any(position.file == script for position in error.stack):
-            places = (p for p in error.stack if os.path.isabs(p.file) and not _CMAKES_SCRIPT.fullmatch(p.file))
-            # The project's own include() calls CMake's by another name.
-            return UserError(error.message.replace("_include ", "include ", 1), where=shown(next(places), config))
-    return ToolError(
-        "cmake failed to evaluate the CMake modules of the backends",
-        command=completed.command[:1],
-        returncode=completed.returncode,
-        output="\n".join(map(_line, errors)) or completed.output,
-    )
-
-
-def _line(error: CMakeError) -> str:
-    places = "".join(f"{position.file}:{position.line}: " for position in error.stack[:1])
-    return f"{places}{error.message}"

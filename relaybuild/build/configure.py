@@ -7,23 +7,23 @@ read and looked for, and is taken again while that is unchanged, without a proce
 from __future__ import annotations
 
 import contextlib
-import difflib
 import json
 import os
-import platform
 import re
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from relaybuild.build import cmake, evidence
 from relaybuild.build.cache_folder import cache_folder
 from relaybuild.build.files import make_folder, write_atomically, writing
 from relaybuild.digest import Hasher, digest_bytes
 from relaybuild.errors import UserError
+
+if TYPE_CHECKING:
+    from relaybuild.build.detect import Detection
 
 _FORMAT = 1
 _ON = frozenset(("1", "ON", "YES", "TRUE", "Y"))
@@ -99,9 +99,13 @@ def configure(
 
 def _detected(request: cmake.DetectRequest, record: Path | None, environ: Mapping[str, str]) -> Mapping[str, Any]:
     """The flags of the result of running CMake, which is kept if it can be."""
+    import tempfile
+
+    from relaybuild.build.detect import detect
+
     start = time.time_ns()
     with writing(Path(tempfile.gettempdir())), tempfile.TemporaryDirectory(prefix="relaybuild-detect-") as folder:
-        detection = cmake.detect(request, Path(os.path.realpath(folder)), environ)
+        detection = detect(request, Path(os.path.realpath(folder)), environ)
     _raise_mistakes(_mistakes(detection, request))
     flags: Mapping[str, Any] = detection.result["flags"]
     # What was written while CMake ran may have been read before or after.
@@ -130,6 +134,8 @@ def _check_given(given: Mapping[str, str], modules: Sequence[BackendModule], *, 
 
 
 def _unknown_flag(name: str, known: Sequence[str], where: str) -> UserError:
+    import difflib
+
     upper = {flag.upper(): flag for flag in known}
     near = difflib.get_close_matches(name.upper(), upper, n=1, cutoff=0.5)
     hint = f"did you mean '{upper[near[0]]}'? The" if near else "the"
@@ -187,14 +193,15 @@ def _settings(module: BackendModule, found: Mapping[str, Any], config: Path | No
     )
 
 
-def _mistakes(detection: cmake.Detection, request: cmake.DetectRequest) -> list[UserError]:
+def _mistakes(detection: Detection, request: cmake.DetectRequest) -> list[UserError]:
     """What the user has to change, of all that CMake's evaluation came upon."""
+    from relaybuild.build.detect import shown
 
     def where(name: str) -> str:
         if name in request.given:
             return f"option '-D {name}={request.given[name]}'"
         position = detection.assignments.get(name)
-        return cmake.shown(position, request.config) if position is not None else f"flag '{name}'"
+        return shown(position, request.config) if position is not None else f"flag '{name}'"
 
     known = list(request.modules)
     mistakes = [UserError(f"{e['flag']}: {e['message']}", where=where(e["flag"])) for e in detection.result["errors"]]
@@ -217,7 +224,8 @@ def _record_path(request: cmake.DetectRequest, cache_dir: Path | None, environ: 
         hasher.field(name, words)
     for program in cmake.find_cmakes(environ):
         hasher.field("cmake", (program, *_identity(program)))
-    hasher.field("machine", (platform.system(), platform.release(), platform.machine()))
+    machine = os.uname()
+    hasher.field("machine", (machine.sysname, machine.release, machine.machine))
     for name in sorted(environ):
         if name in _CMAKES_VARIABLES or _CMAKES_OWN.fullmatch(name):
             hasher.field("variable", (name, environ[name]))

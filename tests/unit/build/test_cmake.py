@@ -1,4 +1,4 @@
-"""Which cmake is taken, what it is told of this Python, and how places are named."""
+"""Which cmake is taken, and what it is told of this Python."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from relaybuild.build import cmake
-from relaybuild.build.cmake_output import Position
 from relaybuild.errors import UserError
 
 
@@ -46,23 +45,3 @@ def test_packages_of_this_python_are_searched(monkeypatch: pytest.MonkeyPatch) -
     told = cmake.python_environment()
     assert told["RELAYBUILD_PYTHON_SITES"] == ("/a/lib/python3/site-packages", "/c/dist-packages")
     assert told["RELAYBUILD_PYTHON_PREFIXES"] == (sys.prefix,)
-
-
-@pytest.mark.parametrize(
-    ("config", "file", "place"),
-    [
-        ("config.cmake", "config.cmake", "config.cmake:7"),
-        ("config.cmake", "parts/a.cmake", "parts/a.cmake:7"),
-        ("../here/config.cmake", "config.cmake", "../here/config.cmake:7"),
-        ("parts/config.cmake", "config.cmake", "{here}/config.cmake:7"),
-        (None, "config.cmake", "{here}/config.cmake:7"),
-    ],
-)
-def test_places_are_named_from_the_configuration(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: str | None, file: str, place: str
-) -> None:
-    here = tmp_path / "here"
-    here.mkdir()
-    monkeypatch.chdir(here)
-    position = Position(str(here / file), 7)
-    assert cmake.shown(position, Path(config) if config else None) == place.format(here=here)

@@ -13,7 +13,7 @@ import pytest
 
 from relaybuild.build import cmake
 from relaybuild.build.configure import BackendModule, BackendSettings, configure
-from relaybuild.build.share import contrib_modules
+from relaybuild.build.share import contrib_modules, share_dir
 from relaybuild.build.toolchain import Toolchain
 from relaybuild.errors import ToolError, UserError
 
@@ -514,7 +514,7 @@ def relaybuilds_modules() -> list[BackendModule]:
 
 
 def test_relaybuilds_own_script_switches_everything_off(machine: Machine) -> None:
-    root = Path(cmake.share_dir())
+    root = Path(share_dir())
     found = configure(
         root / "config.cmake", {}, relaybuilds_modules(), cache_dir=machine.cache, environ=machine.environ
     )
