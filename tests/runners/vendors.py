@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runners.packed import Array, build, compiled, options
 
 from relaybuild.backends import select
 from relaybuild.build.configure import BackendSettings
@@ -21,6 +20,7 @@ from relaybuild.ir.module import IRModule
 from relaybuild.ir.types import TensorType
 from relaybuild.partition.backend import Backend, SourceUnit, flat_types
 from relaybuild.partition.merge_composite import MergeComposite
+from runners.packed import Array, build, compiled, options
 
 
 @functools.cache
@@ -94,4 +94,4 @@ def compare(
         found = library.run("region", arguments, flat_types(function.body.checked_type))
     for number, (want, have) in enumerate(zip(wanted if isinstance(wanted, tuple) else (wanted,), found, strict=True)):
         scale = float(np.abs(want).max(initial=1))
-        np.testing.assert_allclose(have / scale, want / scale, atol=rtol, rtol=0, err_msg=str(results[number]))
+        np.testing.assert_allclose(have / scale, want / scale, atol=rtol, rtol=0, err_msg=f"result {number}")

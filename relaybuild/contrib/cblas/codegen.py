@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from relaybuild.contrib.cblas.patterns import PATTERNS, supports
 from relaybuild.contrib.cblas.products import Loop, Product, product_of
 from relaybuild.ir.expr import Call, Expr, Function
 from relaybuild.ir.op import Op
@@ -11,18 +12,26 @@ from relaybuild.partition.backend import CodegenOptions, GeneratedCode
 from relaybuild.partition.csource import Buffer, CSourceCodegen
 from relaybuild.partition.pattern_parts import added
 
+_PATTERN_NAMES = frozenset(entry.name for entry in PATTERNS)
+
 
 def generate(function: Function, options: CodegenOptions) -> GeneratedCode:
-    """The C of one region."""
+    """The C of one region. Raises UnsupportedError for a body that is not dataflow, and for calls of anything that the
+    backend does not take."""
     return _BlasCodegen(function, options).generate()
 
 
 class _BlasCodegen(CSourceCodegen):
     def emit_call(self, call: Call, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> str:
+        answer = supports(call)
+        if answer is not True:
+            raise self.unsupported(call, f"'{call.op_name}'" + (f": {answer}" if answer else ""))
         a, b = inputs
         return self._product(call, a, b, None, outputs[0])
 
     def emit_composite(self, call: Call, name: str, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> str:
+        if name not in _PATTERN_NAMES:
+            raise self.unsupported(call, f"'{name}'")
         assert isinstance(call.op, Function)
         addition = call.op.body
         assert isinstance(addition, Call)

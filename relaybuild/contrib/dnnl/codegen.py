@@ -1,4 +1,4 @@
-"""Turns a region into a C unit that describes it to the runtime beside this file; knows neither oneDNN nor patterns."""
+"""Turns a region into a C unit that describes it to the runtime beside this file; does not know oneDNN."""
 
 from __future__ import annotations
 
@@ -6,19 +6,35 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from relaybuild.contrib.dnnl.operations import Operand, Operation, PostOp, operation_of
+from relaybuild.contrib.dnnl.patterns import PATTERNS
+from relaybuild.contrib.dnnl.supports import supports
 from relaybuild.ir.expr import Call, Function
+from relaybuild.ir.op import Op
 from relaybuild.partition.backend import CodegenOptions, GeneratedCode, SourceUnit
 from relaybuild.partition.c_text import Port
 from relaybuild.partition.c_values import c_number
-from relaybuild.partition.csource_layout import Buffer, RegionLayout, Step, read_layout
+from relaybuild.partition.csource_layout import Buffer, RegionLayout, Step, no_code, read_layout
 from relaybuild.partition.csource_text import packed_function
+
+_PATTERN_NAMES = frozenset(entry.name for entry in PATTERNS)
 
 
 def generate(function: Function, options: CodegenOptions) -> GeneratedCode:
-    """The unit of one region. Raises UnsupportedError for a body that is not dataflow."""
+    """The unit of one region. Raises UnsupportedError for a body that is not dataflow, and for calls of anything that
+    the backend does not take."""
     layout = read_layout(function, options.symbol, options.constants)
+    for step in layout.steps:
+        _check(step, options.symbol)
     unit = SourceUnit(options.symbol, _text(layout, options), hot=False)
     return GeneratedCode(units=(unit,), stateful=True)
+
+
+def _check(step: Step, symbol: str) -> None:
+    """Raise for a call that only a mark made by hand can have brought here."""
+    call = step.call
+    answer = supports(call) if isinstance(call.op, Op) else step.name in _PATTERN_NAMES
+    if answer is not True:
+        raise no_code(symbol, call, f"'{step.name}'" + (f": {answer}" if answer else ""))
 
 
 @dataclass(frozen=True)
