@@ -90,7 +90,7 @@ class Action:
         """
         arguments, environment, _ = _read_command(self.command)
         found = dict(_files(self.directories))
-        found |= {f"option.{name}": canonical_json(value) for name, value in json.loads(arguments[3]).items()}
+        found |= {f"option.{name}": _compact_json(value) for name, value in _read_options(arguments[3]).items()}
         return found | {f"env.{name}": value for name, value in environment}
 
 
@@ -156,7 +156,21 @@ def canonical_json(value: Option) -> str:
 
     Raises ValueError for NaN and for a key that begins with a dollar sign, TypeError for a value of another type.
     """
-    return json.dumps(_canonical(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return _compact_json(_canonical(value))
+
+
+def _compact_json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _read_options(text: str) -> Mapping[str, Any]:
+    try:
+        options = json.loads(text)
+    except ValueError as error:
+        raise WireError("options that are not JSON") from error
+    if not isinstance(options, dict):
+        raise WireError("options without names")
+    return options
 
 
 def _canonical(value: Any) -> Any:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import IO
 
 from relaybuild.build.cache.folder import CacheFolder, remove
 from relaybuild.build.files import temporary_beside
@@ -81,6 +82,18 @@ class BlobStore:
         else:
             self._publish(temporary, digest)
         return digest
+
+    def put_stream(self, source: IO[bytes], digest: Digest) -> None:
+        """Keep what a stream gives if that has the digest it is said to have, else raise BlobError; raises OSError."""
+        temporary = self._folder.temporary()
+        with self._folder.creating(temporary) as copy:
+            while data := source.read(_CHUNK):
+                _write_all(copy, data)
+            found = _digest_of(copy)
+            if found != digest:
+                raise BlobError(digest, Fault.TRUNCATED if found.size != digest.size else Fault.ALTERED)
+            os.fchmod(copy, self._folder.blob_mode)
+        self._publish(temporary, digest)
 
     def has(self, digest: Digest) -> Fault | None:
         """None if there is a blob of that size under the digest, without a look at its content; else what is wrong."""
@@ -209,9 +222,13 @@ def _copy(source: int, target: int) -> None:
             os.lseek(target, 0, os.SEEK_SET)
             os.ftruncate(target, 0)
     while data := os.read(source, _CHUNK):
-        view = memoryview(data)
-        while view:
-            view = view[os.write(target, view) :]
+        _write_all(target, data)
+
+
+def _write_all(file: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(file, view) :]
 
 
 def _digest_of(file: int) -> Digest:

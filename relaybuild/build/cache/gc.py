@@ -54,8 +54,8 @@ class _Survey:
 def collect(
     folder: CacheFolder, records: Records, blobs: BlobStore, max_size: int, *, now: float | None = None
 ) -> GcReport:
-    """Where there are more than `max_size` bytes, remove the entries that were used longest ago until four fifths of that
-    are left; and in any case what nothing refers to any more."""
+    """Where there are more than `max_size` bytes, remove the entries that were used longest ago until four fifths of
+    that are left; and in any case what nothing refers to any more."""
     moment = time.time() if now is None else now
     with exclusive(folder, "gc", 0.0) as is_ours:
         if not is_ours:

@@ -65,8 +65,11 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class Executed:
-    """An action was executed, in so many seconds; `products` are the digests that later actions may name, `is_same`
-    says that the outputs are those of the last action in its slot."""
+    """An action was executed, in so many seconds; `products` are the digests that later actions may name.
+
+    `is_same`: the outputs are those of the last action in its slot. `is_unstable`: equal inputs gave other outputs
+    before.
+    """
 
     layer: str
     name: str
@@ -77,6 +80,7 @@ class Executed:
     detail: str = ""
     products: frozenset[str] = frozenset()
     is_same: bool = False
+    is_unstable: bool = False
     stored_bytes: int = 0
 
 
@@ -103,7 +107,7 @@ class Journal:
             "cached": _counts(event.layer for event in self.looked if event.reason is None),
             "misses": [_miss(event) for event in self.looked if event.reason is not None],
             "storing": _counts(event.storing.value for event in self.executed),
-            "conflicts": [event.key for event in self.executed if event.storing is Storing.CONFLICT],
+            "conflicts": [event.key for event in self.executed if event.is_unstable],
             "errors": _counts(event.reason for event in self.failed),
             "stored_bytes": sum(event.stored_bytes for event in self.executed),
             "seconds_saved": round(sum(event.saved for event in self.looked), 3),

@@ -119,10 +119,22 @@ class Cache:
         result = self._described(outputs, seconds)
         key = action.key(self.settings.namespace)
         storing, detail, size = self._stored(action, key, outputs, result, inputs)
-        is_same = self._remember(action, key, slot, result, storing)
+        past = self._remember(action, key, slot, result, storing)
+        is_same = past is not None and past.result.has_same_outputs(result)
+        is_unstable = storing is Storing.CONFLICT or (past is not None and past.key == key and not is_same)
         self.journal.executed.append(
             Executed(
-                action.layer, action.name, slot, key, seconds, storing, detail, products(result.outputs), is_same, size
+                action.layer,
+                action.name,
+                slot,
+                key,
+                seconds,
+                storing,
+                detail,
+                products(result.outputs),
+                is_same,
+                is_unstable,
+                size,
             )
         )
         return Stored(storing, result)
@@ -294,17 +306,17 @@ class Cache:
             return Storing.STORED, ""
         return (Storing.KNOWN, "") if is_same else (Storing.CONFLICT, conflict_of(first, result))
 
-    def _remember(self, action: Action, key: str, slot: str, result: Result, storing: Storing) -> bool:
-        """Write down what was done in a slot; whether the outputs are those of the time before."""
+    def _remember(self, action: Action, key: str, slot: str, result: Result, storing: Storing) -> slots.Past | None:
+        """Write down what was done in a slot; what was done there before."""
         if not slot or self._is_off:
-            return False
+            return None
         past = slots.recall(self.records, action.layer, slot)
         if self._may_write and slots.is_news(past, key, storing):
             try:
                 slots.remember(self.records, action.layer, slot, slots.Past(key, action, result, storing))
             except IndexFailure as failure:
                 self._fail(failure.reason, str(failure))
-        return past is not None and past.result.has_same_outputs(result)
+        return past
 
 
 def open_cache(settings: CacheSettings, clock: Callable[[], float] = time.time) -> Cache:
@@ -330,7 +342,12 @@ def _reason(error: Exception) -> MissReason:
     return MissReason.EVICTED if _is_missing(error) else MissReason.INTEGRITY
 
 
-def _has_room(path: Path, size: int) -> bool:
-    """Whether a file system takes so many bytes and still has 5 % free, or 1 GB where that is less."""
+def reserve_of(path: Path) -> int:
+    """Bytes of a file system that the cache leaves free: 5 %, or 1 GB where that is less. Raises OSError."""
     found = os.statvfs(path)
-    return found.f_bavail * found.f_frsize - size >= min(_MAX_RESERVE, found.f_blocks * found.f_frsize // 20)
+    return min(_MAX_RESERVE, found.f_blocks * found.f_frsize // 20)
+
+
+def _has_room(path: Path, size: int) -> bool:
+    found = os.statvfs(path)
+    return found.f_bavail * found.f_frsize - size >= reserve_of(path)

@@ -1,0 +1,146 @@
+"""Carries results from one cache to another in a tar file, and believes nothing in it; knows no layer.
+
+    relaybuild-cache         the version of the layout
+    cas/<sha256>             blobs
+    ac/<key>                 records without seal (`record.Entry`), after all blobs
+
+Members are sorted and have no times and owners: equal entries give equal bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import tarfile
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from relaybuild.build.cache.cas import BlobError, BlobStore
+from relaybuild.build.cache.index import MAX_VALUE, IndexFailure
+from relaybuild.build.cache.record import Entry, RecordError
+from relaybuild.build.cache.records import Records
+from relaybuild.build.files import write_atomically
+from relaybuild.digest import Digest
+from relaybuild.errors import UserError
+
+_HEAD = "relaybuild-cache"
+_LAYOUT = b"1\n"
+_MEMBER = re.compile(r"(cas|ac)/([0-9a-f]{64})")
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """What was carried: entries and blobs, entries that were there already, and why what was refused."""
+
+    entries: int = 0
+    blobs: int = 0
+    known: int = 0
+    refused: tuple[str, ...] = ()
+
+
+def export_entries(
+    records: Records, blobs: BlobStore, namespace: str, target: Path, keys: Collection[str] | None = None
+) -> Transfer:
+    """Write the complete entries of a namespace, or those of some keys, to a tar file, which appears by rename.
+
+    Entries that are damaged are left out and told. Raises UserError if the file cannot be written.
+    """
+    kind = f"ac/{namespace}"
+    entries: dict[str, Entry] = {}
+    needed: dict[str, Digest] = {}
+    refused: list[str] = []
+    for row in records.rows():
+        if row.kind != kind or (keys is not None and row.name not in keys):
+            continue
+        try:
+            entry = Entry.decode(records.unsealed(row))
+            found = [output.digest for output in entry.result.outputs if output.contents is None]
+            for digest in found:
+                blobs.verify(digest)
+        except (RecordError, BlobError) as error:
+            refused.append(f"{row.name[:16]}: {error}")
+            continue
+        entries[row.name] = entry
+        needed |= {digest.hex: digest for digest in found}
+    write_atomically(target, lambda file: _write(file, entries, needed, blobs))
+    return Transfer(len(entries), len(needed), 0, tuple(refused))
+
+
+def import_entries(records: Records, blobs: BlobStore, namespace: str, source: Path) -> Transfer:
+    """Take the entries of a namespace from a tar file, each verified: blobs have the digests they claim, records the
+    keys, and all blobs of a record are there. An entry that the cache has already stays as it is.
+
+    Raises UserError for a file that cannot be read or is no export, OSError if the cache cannot be written.
+    """
+    try:
+        with tarfile.open(source, "r|*") as tar:
+            return _read(tar, records, blobs, namespace, source)
+    except (tarfile.TarError, EOFError) as error:
+        raise UserError(f"is no export of a cache: {error}", where=str(source)) from error
+    except OSError as error:
+        if error.filename == str(source):
+            raise UserError(f"cannot be read: {error.strerror}", where=str(source)) from error
+        raise
+
+
+def _write(file: IO[bytes], entries: dict[str, Entry], needed: dict[str, Digest], blobs: BlobStore) -> None:
+    with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        _add(tar, _HEAD, io.BytesIO(_LAYOUT), len(_LAYOUT))
+        for name in sorted(needed):
+            with open(blobs.path_of(name), "rb") as blob:
+                _add(tar, f"cas/{name}", blob, needed[name].size)
+        for name in sorted(entries):
+            data = entries[name].encode()
+            _add(tar, f"ac/{name}", io.BytesIO(data), len(data))
+
+
+def _add(tar: tarfile.TarFile, name: str, content: IO[bytes], size: int) -> None:
+    member = tarfile.TarInfo(name)
+    member.size = size
+    member.mode = 0o444
+    tar.addfile(member, content)
+
+
+def _read(tar: tarfile.TarFile, records: Records, blobs: BlobStore, namespace: str, source: Path) -> Transfer:
+    head = tar.next()
+    content = tar.extractfile(head) if head is not None and head.isreg() and head.name == _HEAD else None
+    if content is None or content.read(len(_LAYOUT) + 1) != _LAYOUT:
+        raise UserError("is no export of a cache, or one of another version", where=str(source))
+    entries = kept = known = 0
+    refused: list[str] = []
+    for member in tar:
+        match = _MEMBER.fullmatch(member.name)
+        content = tar.extractfile(member) if match is not None and member.isreg() else None
+        if match is None or content is None:
+            refused.append(f"'{member.name}' has no place in an export")
+            continue
+        kind, name = match.groups()
+        try:
+            if kind == "cas":
+                blobs.put_stream(content, Digest(name, member.size))
+                kept += 1
+            elif _take(content, member.size, name, records, blobs, namespace):
+                entries += 1
+            else:
+                known += 1
+        except (RecordError, BlobError) as error:
+            refused.append(f"{name[:16]}: {error}")
+    return Transfer(entries, kept, known, tuple(refused))
+
+
+def _take(content: IO[bytes], size: int, key: str, records: Records, blobs: BlobStore, namespace: str) -> bool:
+    """Keep a record if it is what it claims; False if there is one already. Raises RecordError and BlobError."""
+    if size > MAX_VALUE:
+        raise RecordError(f"a record of {size} bytes")
+    entry = Entry.decode(content.read(size))
+    if not entry.belongs_to(key, namespace):
+        raise RecordError(f"not the record of that key in the namespace '{namespace}'")
+    for output in entry.result.outputs:
+        if output.contents is None and (fault := blobs.has(output.digest)) is not None:
+            raise BlobError(output.digest, fault)
+    try:
+        return records.write(f"ac/{namespace}", key, entry.encode())
+    except IndexFailure as failure:
+        raise OSError(str(failure)) from failure
