@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from relaybuild.backends import Region, RegionSources, Selection, generate_regions, region_sources, select
+from relaybuild.backends.generation import Region, generate_regions
+from relaybuild.backends.selection import Selection, select
+from relaybuild.backends.sources import RegionSources, region_sources
 from relaybuild.build.cxx import probe_cxx
 from relaybuild.build.files import publish
 from relaybuild.build.library import BuildReport, LibrarySpec, Unit, WeightBlob, build_library

@@ -131,7 +131,8 @@ class Backend:
     generated for it, and keeps that function's type.
 
     `runtime_sources` are the C and C++ files, relative to `folder`, that its code needs in a library, each library
-    once; `folder` is on the include path of its units. `cmake_module` is the file, relative to `folder`, or the name of
+    once; `folder` is on the include path of its units. `type_key` is that of the blobs which they read, empty where
+    they read none. `cmake_module` is the file, relative to `folder`, or the name of
     one in `cmake/modules/contrib`, that finds what else it needs; None where the flag alone decides.
 
     The host is a backend like any other: complete over all operators, always on, last in priority.
@@ -147,6 +148,7 @@ class Backend:
     supports: Supports = supports_nothing
     optimize: Callable[[IRModule], IRModule] | None = None
     runtime_sources: Sequence[str] = ()
+    type_key: str = ""
     folder: Path | None = None
     cmake_module: str | None = None
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from relaybuild.backends import select
+from relaybuild.backends.selection import select
 from relaybuild.build.configure import BackendSettings
 from relaybuild.ir.expr import Expr, Function, Tuple, Var
 from relaybuild.ir.infer import infer_types

@@ -17,6 +17,7 @@ BACKEND = Backend(
         "runtime/example_json_graph.cc",
         "runtime/example_json_kernels.cc",
     ),
+    type_key="examplejson",
     folder=Path(__file__).parent,
     cmake_module="EXAMPLE_JSON",
 )

@@ -1,0 +1,69 @@
+"""Which backends a configuration switches on; knows no backend by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from relaybuild.build.configure import BackendModule, BackendSettings, configure
+from relaybuild.build.share import share_dir
+from relaybuild.partition.backend import Backend, all_backends
+
+HOST_NAME = "host"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The backends beside the host that a configuration switches on, and what was found for each flag."""
+
+    backends: tuple[Backend, ...] = ()
+    settings: Mapping[str, BackendSettings] = field(default_factory=dict)
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        return tuple(backend.tag for backend in self.backends)
+
+    def of(self, backend: Backend) -> BackendSettings | None:
+        """What was found for a backend; None for one without a flag."""
+        return self.settings.get(backend.cmake_flag)
+
+
+def select(
+    config: str | Path | Mapping[str, object] | None,
+    flags: Mapping[str, object] | None = None,
+    *,
+    cache_dir: Path | None = None,
+) -> Selection:
+    """The backends that are on: those whose flags are, and those without a flag, which a script has registered.
+
+    `config` is the path of a `config.cmake`, or the flags themselves; `flags` win over it. A flag is ON, OFF, True,
+    False or what its backend takes beside them. Raises UserError for flags that no backend knows and for libraries that
+    are asked for and absent.
+    """
+    given = dict(flags or {})
+    if isinstance(config, Mapping):
+        given = {**config, **given}
+        config = None
+    backends = [backend for backend in all_backends().values() if backend.name != HOST_NAME]
+    found: Mapping[str, BackendSettings] = {}
+    if config is not None or given:
+        texts = {name: _flag_text(value) for name, value in given.items()}
+        modules = [BackendModule(each.name, each.cmake_flag, _cmake_file(each)) for each in backends if each.cmake_flag]
+        found = configure(Path(config) if config is not None else None, texts, modules, cache_dir=cache_dir)
+    on = {"", *(flag for flag, settings in found.items() if settings.enabled)}
+    enabled = [each for each in backends if each.cmake_flag in on]
+    return Selection(tuple(sorted(enabled, key=lambda backend: (-backend.priority, backend.tag))), found)
+
+
+def _flag_text(value: object) -> str:
+    return {True: "ON", False: "OFF"}[value] if isinstance(value, bool) else str(value)
+
+
+def _cmake_file(backend: Backend) -> Path | None:
+    if backend.cmake_module is None:
+        return None
+    own = backend.folder / backend.cmake_module if backend.folder is not None else None
+    if own is not None and own.is_file():
+        return own
+    return share_dir() / "cmake" / "modules" / "contrib" / f"{backend.cmake_module}.cmake"

@@ -1,0 +1,143 @@
+"""What regions add to a library: units that compute them, its table of them, libraries to link; knows no backend."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from relaybuild.backends.generation import Region
+from relaybuild.backends.selection import Selection
+from relaybuild.build.configure import BackendSettings
+from relaybuild.build.library import Unit
+from relaybuild.errors import UserError
+from relaybuild.partition.backend import Backend, SourceUnit, all_backends
+from relaybuild.partition.region_text import LibraryModule, library_unit, region_unit
+from relaybuild.runtime import elf
+from relaybuild.runtime.blob import MAGIC, frame, unframe
+from relaybuild.runtime.sources import module_sources
+
+_SYSTEM_FOLDERS = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib")
+"""Where the loader looks by itself."""
+
+
+@dataclass(frozen=True)
+class RegionSources:
+    """What regions add to a library: units, and libraries that it is linked with."""
+
+    units: tuple[Unit, ...] = ()
+    link_files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Brought:
+    """A backend with what was found for it: how its units are compiled."""
+
+    backend: Backend
+    settings: BackendSettings | None
+
+    @property
+    def include_dirs(self) -> tuple[Path, ...]:
+        own = (self.backend.folder,) if self.backend.folder is not None else ()
+        return (*own, *(self.settings.include_dirs if self.settings else ()))
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        return tuple(f"-D{definition}" for definition in (self.settings.definitions if self.settings else ()))
+
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        return self.settings.libraries if self.settings else ()
+
+    def unit(self, unit: SourceUnit, hot_flags: Sequence[str]) -> Unit:
+        """A generated unit."""
+        flags = (*self.flags, *(hot_flags if unit.hot else ()))
+        return Unit(unit.name, unit.text, flags, unit.language, self.include_dirs)
+
+    def runtime_units(self) -> list[Unit]:
+        """What comes with the backend, compiled for every processor of the architecture."""
+        if self.backend.folder is None:
+            return []
+        files = [self.backend.folder / source for source in self.backend.runtime_sources]
+        return [_file_unit(f"{self.backend.name}_{file.stem}", file, self.flags, self.include_dirs) for file in files]
+
+
+def region_sources(regions: Sequence[Region], selection: Selection, hot_flags: Sequence[str]) -> RegionSources:
+    """What the regions of a library need; `hot_flags` are for units that carry arithmetic.
+
+    Raises UserError for a blob whose type key no backend has a runtime for.
+    """
+    if not regions:
+        return RegionSources()
+    brought = {tag: _Brought(each, selection.of(each)) for tag, each in _needed_backends(regions).items()}
+    units = [brought[region.backend.tag].unit(unit, hot_flags) for region in regions for unit in region.code.units]
+    units += [unit for each in brought.values() for unit in each.runtime_units()]
+    libraries = tuple(dict.fromkeys(library for each in brought.values() for library in each.libraries))
+    tables = [region_unit(region.ports, region.code, _framed(region)) for region in regions]
+    tables.append(library_unit(_modules(regions), "relaybuild", _sonames(libraries)))
+    units += [Unit(unit.name, unit.text) for unit in tables]
+    if any(region.code.blob is not None for region in regions):
+        units += [_file_unit(file.stem, file) for file in module_sources()]
+    return RegionSources(tuple(units), (*libraries, *_run_paths(libraries)))
+
+
+def _needed_backends(regions: Iterable[Region]) -> dict[str, Backend]:
+    """The backends of regions, and those whose runtimes their blobs need, by tag."""
+    needed: dict[str, Backend] = {}
+    for region in regions:
+        needed[region.backend.tag] = region.backend
+        blob = region.code.blob
+        if blob is not None and blob.type_key != region.backend.type_key:
+            runtime = _runtime_of(blob.type_key, region.ports.symbol)
+            needed[runtime.tag] = runtime
+    return needed
+
+
+def _runtime_of(type_key: str, symbol: str) -> Backend:
+    for backend in all_backends().values():
+        if backend.type_key == type_key:
+            return backend
+    known = ", ".join(sorted(repr(each.type_key) for each in all_backends().values() if each.type_key)) or "none"
+    raise UserError(
+        f"region '{symbol}' became a module of the type key '{type_key}', for which no backend brings a runtime; known "
+        f"are {known}"
+    )
+
+
+def _shared_libraries(link_files: Sequence[str]) -> list[Path]:
+    return [Path(word) for word in link_files if os.path.isabs(word) and ".so" in Path(word).suffixes]
+
+
+def _sonames(link_files: Sequence[str]) -> tuple[str, ...]:
+    """The names by which the loader knows shared libraries."""
+    files = _shared_libraries(link_files)
+    return tuple(dict.fromkeys(elf.dynamic(file).soname or file.name for file in files))
+
+
+def _run_paths(link_files: Sequence[str]) -> list[str]:
+    """Words that tell where to look, at run time, for shared libraries outside of the system's folders."""
+    folders = [file.parent for file in _shared_libraries(link_files)]
+    strange = [folder for folder in folders if not any(folder.is_relative_to(known) for known in _SYSTEM_FOLDERS)]
+    return [f"-Wl,-rpath,{folder}" for folder in dict.fromkeys(strange)]
+
+
+def _modules(regions: Sequence[Region]) -> list[LibraryModule]:
+    """Blobs are modules by themselves; the code of all C regions is one."""
+    code = tuple(region.ports.symbol for region in regions if region.code.blob is None)
+    blobs = [LibraryModule(r.code.blob.type_key, (r.ports.symbol,)) for r in regions if r.code.blob is not None]
+    return [*([LibraryModule("c", code)] if code else []), *blobs]
+
+
+def _framed(region: Region) -> bytes | None:
+    blob = region.code.blob
+    if blob is None:
+        return None
+    # what a module of the runtime wrote is in a frame that names no flag
+    data = unframe(blob.data).payload if blob.data.startswith(MAGIC) else blob.data
+    return frame(blob.type_key, region.backend.cmake_flag, data)
+
+
+def _file_unit(name: str, file: Path, flags: tuple[str, ...] = (), include_dirs: tuple[Path, ...] = ()) -> Unit:
+    language = "c" if file.suffix == ".c" else "c++"
+    return Unit(name, file.read_text(encoding="utf-8"), flags, language, include_dirs)
