@@ -1,7 +1,8 @@
 """The command line: finds commands by file, turns errors into messages and exit codes; knows no command by name.
 
-A command is a file of this folder that defines a click command `command`; the file's name is the command's. It is
-imported when it is asked for, so that `relaybuild --version` needs neither numpy nor onnx nor rich.
+A command is a file of this folder that defines a click command `command`; the file's name is the command's, with
+hyphens for underscores. It is imported when it is asked for, so that `relaybuild --version` needs neither numpy nor
+onnx nor rich.
 """
 
 from __future__ import annotations
@@ -33,13 +34,14 @@ class Program(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names of the commands, sorted."""
-        return sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
+        names = (entry.name for entry in pkgutil.iter_modules(__path__))
+        return sorted(name.replace("_", "-") for name in names if not name.startswith("_"))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of that name, imported now; None if there is none."""
         if cmd_name not in self.list_commands(ctx):
             return None
-        command: click.Command = importlib.import_module(f"{__name__}.{cmd_name}").command
+        command: click.Command = importlib.import_module(f"{__name__}.{cmd_name.replace('-', '_')}").command
         return command
 
     def main(

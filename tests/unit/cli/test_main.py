@@ -18,7 +18,7 @@ import relaybuild.cli
 from cli.conftest import ROOT, Invoke
 from relaybuild.errors import InternalError, ToolError, UserError
 
-COMMANDS = ["bench", "compile", "fmt", "init", "inspect", "passes", "run", "verify"]
+COMMANDS = ["bench", "compile", "fmt", "init", "inspect", "new-backend", "partition", "passes", "run", "verify"]
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
 
 
 def test_commands_are_the_files_of_the_folder(invoke: Invoke) -> None:
-    files = {path.stem for path in Path(relaybuild.cli.__file__).parent.glob("[!_]*.py")}
+    files = {path.stem.replace("_", "-") for path in Path(relaybuild.cli.__file__).parent.glob("[!_]*.py")}
     assert sorted(files) == COMMANDS
     result = invoke("--help")
     assert result.exit_code == 0
