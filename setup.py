@@ -39,13 +39,13 @@ setup(
     ext_modules=[
         Extension(
             "relaybuild.runtime._native",
-            sources=["relaybuild/runtime/src/_native.c", "relaybuild/runtime/src/_arrays.c"],
+            sources=[f"relaybuild/runtime/src/{name}.c" for name in ("_native", "_library", "_arrays")],
             include_dirs=["relaybuild/runtime/include"],
             depends=[
-                "relaybuild/runtime/src/_arrays.h",
+                *(f"relaybuild/runtime/src/{name}.h" for name in ("_arrays", "_library")),
                 *(f"relaybuild/runtime/include/relaybuild/{name}.h" for name in ("model", "packed", "dlpack")),
             ],
-            extra_compile_args=["-std=c11"],
+            extra_compile_args=["-std=c11", "-fvisibility=hidden"],
         ),
         # C and C++ in one module: compilers that default to C11 and C++17, or later, are asked for neither
         Extension(

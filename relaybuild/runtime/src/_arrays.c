@@ -81,6 +81,29 @@ void type_clear(TensorType *type) {
   Py_CLEAR(type->dtype);
 }
 
+void types_free(TensorType *types, Py_ssize_t count) {
+  for (Py_ssize_t i = 0; types && i < count; ++i) {
+    type_clear(&types[i]);
+  }
+  PyMem_Free(types);
+}
+
+TensorType *types_make(const RbTensorInfo *inputs, int32_t num_inputs, const RbTensorInfo *outputs,
+                       int32_t num_outputs) {
+  TensorType *types = PyMem_Calloc((size_t)num_inputs + (size_t)num_outputs + 1, sizeof *types);
+  bool is_filled = types != NULL;
+  for (int32_t i = 0; is_filled && i < num_inputs + num_outputs; ++i) {
+    is_filled = type_fill(&types[i], i < num_inputs ? &inputs[i] : &outputs[i - num_inputs]);
+  }
+  if (!types) {
+    PyErr_NoMemory();
+  } else if (!is_filled) {
+    types_free(types, num_inputs + num_outputs);
+    return NULL;
+  }
+  return types;
+}
+
 PyObject *types_describe(const TensorType *types, Py_ssize_t count) {
   PyObject *tensors = PyTuple_New(count);
   for (Py_ssize_t i = 0; tensors && i < count; ++i) {

@@ -35,6 +35,10 @@ typedef struct TensorType {
 /* False with an exception; type_clear() is due either way. */
 bool type_fill(TensorType *type, const RbTensorInfo *info);
 void type_clear(TensorType *type);
+/* Types of inputs, then outputs, for types_free(); NULL with an exception. */
+TensorType *types_make(const RbTensorInfo *inputs, int32_t num_inputs, const RbTensorInfo *outputs,
+                       int32_t num_outputs);
+void types_free(TensorType *types, Py_ssize_t count);
 /* A tuple of (name, shape, name of the dtype) for each type. */
 PyObject *types_describe(const TensorType *types, Py_ssize_t count);
 
