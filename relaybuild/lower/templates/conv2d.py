@@ -1,12 +1,14 @@
 """Direct two-dimensional convolution into channel blocks, strided, padded, dilated, grouped or transposed.
 
-One register tile is `rows x columns` output pixels times `blocks` channel blocks; a step broadcasts one input element
-per pixel and multiplies it with a row of packed weights. Borders are the input's halo. Knows nothing of the model.
+One register tile is `rows x columns` output pixels times `vectors` vectors of channels; a step broadcasts one input
+element per pixel and multiplies it with a row of packed weights. Borders are the input's halo. Knows nothing of the
+model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 from relaybuild.lower.index import Index, IndexLike
@@ -65,42 +67,52 @@ class Conv2D:
 
 @dataclass(frozen=True)
 class Tile:
-    """A register tile: output rows and columns of a phase, and channel blocks."""
+    """A register tile: output rows and columns of a phase, and vectors of channels, which begin at a channel block."""
 
     rows: int
     columns: int
-    blocks: int
+    vectors: int
 
 
-def choose_tile(conv: Conv2D, phase: Phase, out_blocks: int, machine: Machine) -> Tile:
-    """The tile of least estimated time, remainders included; few distinct remainders are preferred."""
+def choose_tile(conv: Conv2D, phase: Phase, out_channels: int, machine: Machine) -> Tile:
+    """The tile of least estimated time, remainders included; few distinct remainders are preferred.
+
+    Its vectors fill channel blocks, unless it holds all channels.
+    """
     halves = BLOCK // machine.lanes
     steps = conv.span * phase.row_taps.count * phase.column_taps.count
+    all_vectors = -(-out_channels // machine.lanes)
     best: tuple[float, Tile] | None = None
-    for blocks in range(1, min(out_blocks, conv.span_blocks) + 1):
+    for blocks in range(1, min(-(-out_channels // BLOCK), conv.span_blocks) + 1):
         if conv.span_step and conv.span_blocks % blocks:
             continue
+        vectors = min(blocks * halves, all_vectors)
         for rows in range(1, min(phase.rows, 4) + 1):
             for columns in range(1, min(phase.columns, 28) + 1):
-                tile = Tile(rows, columns, blocks)
-                if not machine.fits(rows * columns, blocks * halves):
+                tile = Tile(rows, columns, vectors)
+                if not machine.fits(rows * columns, vectors):
                     break
-                cost = _grid_cycles(tile, phase, out_blocks, steps, halves, machine)
+                cost = _grid_cycles(tile, phase, all_vectors, steps, machine)
                 if best is None or cost < best[0] * 0.999:
                     best = (cost, tile)
-    return best[1] if best else Tile(1, 1, 1)
+    return best[1] if best else Tile(1, 1, min(halves, all_vectors))
 
 
-def _grid_cycles(tile: Tile, phase: Phase, out_blocks: int, steps: int, halves: int, machine: Machine) -> float:
+def _blocks(tile: Tile, machine: Machine) -> int:
+    """Channel blocks of a tile, the last of which it may compute in part."""
+    return -(-tile.vectors * machine.lanes // BLOCK)
+
+
+def _grid_cycles(tile: Tile, phase: Phase, all_vectors: int, steps: int, machine: Machine) -> float:
     cycles = 0.0
     variants = 0
-    for blocks, block_times in cover(out_blocks, tile.blocks):
+    for vectors, vector_times in cover(all_vectors, tile.vectors):
         for rows, row_times in cover(phase.rows, tile.rows):
             for columns, column_times in cover(phase.columns, tile.columns):
-                arithmetic = machine.step_cycles(rows * columns, blocks * halves)
-                one = steps * max(arithmetic, machine.weight_cycles(blocks * BLOCK, steps))
-                one += 4.0 * rows * columns * blocks * halves + 30.0
-                cycles += one * block_times * row_times * column_times
+                arithmetic = machine.step_cycles(rows * columns, vectors)
+                one = steps * max(arithmetic, machine.weight_cycles(vectors * machine.lanes, steps))
+                one += 4.0 * rows * columns * vectors + 30.0
+                cycles += one * vector_times * row_times * column_times
                 variants += 1
     return cycles * (1 + 0.02 * (variants - 1))
 
@@ -111,14 +123,14 @@ def cover(extent: int, step: int) -> list[tuple[int, int]]:
     return [(size, times) for size, times in ((step, whole), (rest, 1)) if size and times]
 
 
-def estimate_cycles(conv: Conv2D, out_blocks: int, machine: Machine) -> float:
+def estimate_cycles(conv: Conv2D, out_channels: int, machine: Machine) -> float:
     """Cycles of an image, and of reading its weights from memory."""
-    halves = BLOCK // machine.lanes
+    vectors = -(-out_channels // machine.lanes)
     cycles = 0.0
     for phase in conv.phases:
         steps = conv.span * phase.row_taps.count * phase.column_taps.count
-        cycles += _grid_cycles(choose_tile(conv, phase, out_blocks, machine), phase, out_blocks, steps, halves, machine)
-    weight_bytes = 4.0 * conv.kernel[0] * conv.kernel[1] * conv.span * out_blocks * BLOCK
+        cycles += _grid_cycles(choose_tile(conv, phase, out_channels, machine), phase, vectors, steps, machine)
+    weight_bytes = 4.0 * conv.kernel[0] * conv.kernel[1] * conv.span * -(-out_channels // BLOCK) * BLOCK
     return cycles + weight_bytes / machine.memory_bytes_per_cycle
 
 
@@ -137,7 +149,7 @@ def choose_chunk(conv: Conv2D, phase: Phase, tile: Tile, groups: int, bands: int
     they fit beside a chunk's input, else once a chunk.
     """
     taps = conv.kernel[0] * conv.kernel[1]
-    group_weights = 4 * tile.blocks * BLOCK * conv.span * taps
+    group_weights = 4 * tile.vectors * machine.lanes * conv.span * taps
     row_bytes = 4 * conv.span * phase.columns * phase.column_taps.stride
     band_bytes = row_bytes * min(phase.row_taps.stride, conv.kernel[0]) * tile.rows
     border = row_bytes * (conv.kernel[0] - 1)
@@ -192,33 +204,42 @@ class _PhaseLoops:
         """Vectors in a channel block."""
         return BLOCK // self.machine.lanes
 
+    def _parts(self, tile: Tile) -> list[tuple[int, int, int]]:
+        """(first block, blocks, vectors of each): a tile's whole channel blocks, and one it computes in part.
+
+        The other vectors of that block hold pad lanes only.
+        """
+        whole, rest = divmod(tile.vectors, self.halves)
+        return [part for part in ((0, whole, self.halves), (whole, 1, rest)) if part[1] and part[2]]
+
     def emit(self) -> None:
         """Units run chunk by chunk of bands, group by group of channel blocks within a chunk, band by band within a
         group: a group's weights and a chunk's input stay in the second-level cache."""
         builder, out = self.builder, self.body.output.layout
-        tile = choose_tile(self.conv, self.phase, out.num_blocks, self.machine)
-        groups = -(-out.num_blocks // tile.blocks)
+        vectors = -(-out.shape[1] // self.machine.lanes)
+        tile = choose_tile(self.conv, self.phase, out.shape[1], self.machine)
+        groups = -(-vectors // tile.vectors)
         bands = -(-self.phase.rows // tile.rows)
         chunk = choose_chunk(self.conv, self.phase, tile, groups, bands, self.machine)
         with builder.share(out.shape[0] * groups * bands) as unit:
             image = builder.let_index("image", unit // (bands * groups))
-            group, band = self._position(unit % (bands * groups), groups, bands, chunk)
+            group, band = self._unit_position(unit % (bands * groups), groups, bands, chunk)
 
-            def emit_band(blocks: int, rows: int) -> None:
-                corner = _Corner(image, group * tile.blocks, band * tile.rows, Index.of(0))
-                self._band(Tile(rows, tile.columns, blocks), corner)
+            def emit_band(vectors: int, rows: int) -> None:
+                corner = _Corner(image, group * _blocks(tile, self.machine), band * tile.rows, Index.of(0))
+                self._band(Tile(rows, tile.columns, vectors), corner)
 
             split_tiles(
                 builder,
                 group,
-                out.num_blocks,
-                tile.blocks,
-                lambda blocks: split_tiles(
-                    builder, band, self.phase.rows, tile.rows, lambda rows: emit_band(blocks, rows)
+                vectors,
+                tile.vectors,
+                lambda vectors: split_tiles(
+                    builder, band, self.phase.rows, tile.rows, lambda rows: emit_band(vectors, rows)
                 ),
             )
 
-    def _position(self, rest: Index, groups: int, bands: int, chunk: int) -> tuple[Index, Index]:
+    def _unit_position(self, rest: Index, groups: int, bands: int, chunk: int) -> tuple[Index, Index]:
         """(group of channel blocks, band of rows) of a unit's number within its image."""
         builder = self.builder
         chunks = -(-bands // chunk)
@@ -240,7 +261,7 @@ class _PhaseLoops:
             with self.builder.loop("x", whole * tile.columns, step=tile.columns) as column:
                 self._tile(tile, replace(corner, column=column))
         if rest:
-            last = Tile(tile.rows, rest, tile.blocks)
+            last = Tile(tile.rows, rest, tile.vectors)
             self._tile(last, replace(corner, column=Index.of(whole * tile.columns)))
         self._halo(tile, corner)
 
@@ -250,7 +271,7 @@ class _PhaseLoops:
             return
         builder, output = self.builder, self.body.output
         scale, height = self.phase.scale[0], output.layout.shape[2]
-        for number in range(tile.blocks):
+        for number in range(_blocks(tile, self.machine)):
             block = corner.block + number
             if height % scale == 0:
                 zero_halo(builder, output, corner.image, block, corner.row * scale, tile.rows * scale)
@@ -263,7 +284,7 @@ class _PhaseLoops:
     def _tile(self, tile: Tile, corner: _Corner) -> None:
         """Accumulate one register tile and store it through the epilogue."""
         builder = self.builder
-        dims = (tile.rows * tile.columns, tile.blocks * self.halves)
+        dims = (tile.rows * tile.columns, tile.vectors)
         acc = builder.declare("rb_v", "acc", dims)
         with builder.loop("i", dims[0], unroll=True) as i, builder.loop("j", dims[1], unroll=True) as j:
             builder.assign(f"{acc}[{i}][{j}]", "rb_splat(0.0f)")
@@ -272,20 +293,44 @@ class _PhaseLoops:
         self._finish(tile, corner, acc if unroll else spill(builder, acc, dims), unroll=unroll)
 
     def _finish(self, tile: Tile, corner: _Corner, acc: str, *, unroll: bool) -> None:
-        builder, phase, lanes = self.builder, self.phase, self.machine.lanes
-        with builder.loop("b", tile.blocks, unroll=unroll) as b, builder.loop("h", self.halves, unroll=unroll) as h:
-            lane = builder.axis("lane", lanes)
-            block = corner.block + b
-            mask = pad_mask(builder, self.body.output.layout, block, h * lanes if lanes == 1 else h, lanes)
-            with builder.loop("r", tile.rows, unroll=unroll) as r, builder.loop("c", tile.columns, unroll=unroll) as c:
-                index = [
-                    corner.image,
-                    block * BLOCK + h * lanes + Index.of(lane),
-                    (corner.row + r) * phase.scale[0] + phase.origin[0],
-                    (corner.column + c) * phase.scale[1] + phase.origin[1],
-                ]
-                value = f"{acc}[{r * tile.columns + c}][{b * self.halves + h}]"
-                store(builder, self.body, index, value, lanes, lane, mask)
+        builder, lanes = self.builder, self.machine.lanes
+        for first, blocks, vectors in self._parts(tile):
+            with builder.loop("b", blocks, unroll=unroll) as b, builder.loop("h", vectors, unroll=unroll) as h:
+                lane = builder.axis("lane", lanes)
+                block = corner.block + first + b
+                mask = pad_mask(builder, self.body.output.layout, block, h * lanes if lanes == 1 else h, lanes)
+                with self._pixels(tile, unroll=unroll) as (r, c):
+                    index = self._position(corner, block, h * lanes + Index.of(lane), (r, c))
+                    value = f"{acc}[{r * tile.columns + c}][{(first + b) * self.halves + h}]"
+                    store(builder, self.body, index, value, lanes, lane, mask)
+            if vectors < self.halves:
+                self._clear(tile, corner, corner.block + first, vectors, unroll=unroll)
+
+    def _clear(self, tile: Tile, corner: _Corner, block: Index, first: int, *, unroll: bool) -> None:
+        """Write zeros into the vectors of a block from number `first` on, which hold pad lanes only."""
+        builder, lanes = self.builder, self.machine.lanes
+        with builder.loop("h", self.halves, first, unroll=unroll) as h, self._pixels(tile, unroll=unroll) as at:
+            address = self.body.output.layout.address(self._position(corner, block, h * lanes, at))
+            builder.evaluate(f"rb_store(out + {address}, rb_splat(0.0f))")
+
+    @contextmanager
+    def _pixels(self, tile: Tile, *, unroll: bool) -> Iterator[tuple[Index, Index]]:
+        """The loops over a tile's rows and columns."""
+        with (
+            self.builder.loop("r", tile.rows, unroll=unroll) as r,
+            self.builder.loop("c", tile.columns, unroll=unroll) as c,
+        ):
+            yield r, c
+
+    def _position(self, corner: _Corner, block: Index, lane: Index, at: tuple[Index, Index]) -> list[Index]:
+        """The logical index in the output of lane `lane` of a block, `at` (row, column) of a tile."""
+        phase = self.phase
+        return [
+            corner.image,
+            block * BLOCK + lane,
+            (corner.row + at[0]) * phase.scale[0] + phase.origin[0],
+            (corner.column + at[1]) * phase.scale[1] + phase.origin[1],
+        ]
 
     def _accumulate(self, tile: Tile, corner: _Corner, acc: str) -> None:
         whole, rest = divmod(self.conv.span, BLOCK)
@@ -308,7 +353,8 @@ class _PhaseLoops:
 
     def _taps(self, tile: Tile, corner: _Corner, acc: str, start: Index, in_block: Index, channels: int) -> None:
         if self._fetches_ahead(tile):
-            self._fetch_next(tile, corner, start + in_block * BLOCK)
+            with nullcontext() if self._is_read_once(tile) else self.builder.branch(f"{corner.block} == 0"):
+                self._fetch_next(tile, corner, start + in_block * BLOCK)
         with (
             self.builder.loop("kr", self.phase.row_taps.count) as kr,
             self.builder.loop("kc", self.phase.column_taps.count) as kc,
@@ -318,12 +364,21 @@ class _PhaseLoops:
             self._products(tile, corner, acc, weights, start + in_block * BLOCK + ic, (kr, kc))
 
     def _fetches_ahead(self, tile: Tile) -> bool:
-        """Whether the next tile's input should be fetched: it comes from beyond the second-level cache, is read once,
-        and every other pixel is skipped, which the hardware would fetch as well."""
-        data, out = self.body.inputs[0].layout, self.body.output.layout
+        """Whether the next tile's input should be fetched: it comes from beyond the second-level cache, and every other
+        pixel is skipped, which the hardware would fetch as well.
+
+        Where it is read once for each group of channels, the first group does it. That was measured to pay with 16
+        registers, whose tiles hold few channels.
+        """
+        data = self.body.inputs[0].layout
         rows, columns = self.phase.row_taps, self.phase.column_taps
-        once = rows.count * columns.count == 1 and out.num_blocks <= tile.blocks and data.block > 1
-        return once and columns.stride > 1 and 4 * data.size > 4 * self.machine.l2_bytes
+        strided = rows.count * columns.count == 1 and columns.stride > 1
+        far = data.block > 1 and 4 * data.size > 4 * self.machine.l2_bytes
+        return strided and far and (self._is_read_once(tile) or self.machine.registers < 32)
+
+    def _is_read_once(self, tile: Tile) -> bool:
+        """Whether a tile holds all channels."""
+        return self.body.output.layout.shape[1] <= tile.vectors * self.machine.lanes
 
     def _fetch_next(self, tile: Tile, corner: _Corner, channel: Index) -> None:
         """Fetch one channel block of the tile to the right."""
@@ -349,16 +404,17 @@ class _PhaseLoops:
             column = row * conv.kernel[1] + kc * columns.weight_step + columns.first
             return column * (BLOCK * BLOCK) + ic * BLOCK + Index.of(h) * lanes
 
-        weights = builder.declare("rb_v", "w", (tile.blocks * self.halves,))
+        weights = builder.declare("rb_v", "w", (tile.vectors,))
         first = address(0, 0)
         source = builder.let("float *", "weights", f"p1 + {first}")
         out_blocks = self.body.output.layout.num_blocks
         num_bytes = 4 * out_blocks * BLOCK * conv.span * conv.kernel[0] * conv.kernel[1]
-        with builder.loop("b", tile.blocks, unroll=True) as b, builder.loop("h", self.halves, unroll=True) as h:
-            offset = address(b, h) - first
-            builder.assign(f"{weights}[{b * self.halves + h}]", f"rb_load({source} + {offset})")
-            if num_bytes > self.machine.l2_bytes // 8:
-                builder.evaluate(f"RB_PREFETCH({source} + {offset + PREFETCH})")
+        for begin, blocks, vectors in self._parts(tile):
+            with builder.loop("b", blocks, unroll=True) as b, builder.loop("h", vectors, unroll=True) as h:
+                offset = address(b + begin, h) - first
+                builder.assign(f"{weights}[{(b + begin) * self.halves + h}]", f"rb_load({source} + {offset})")
+                if num_bytes > self.machine.l2_bytes // 8:
+                    builder.evaluate(f"RB_PREFETCH({source} + {offset + PREFETCH})")
         return weights
 
     def _products(
@@ -380,7 +436,7 @@ class _PhaseLoops:
         pixels = builder.let("float *", "pixels", f"p0 + {first}")
         with builder.loop("r", tile.rows, unroll=True) as r, builder.loop("c", tile.columns, unroll=True) as c:
             value = builder.let("float", "a", f"{pixels}[{address(r, c) - first}]")
-            with builder.loop("j", tile.blocks * self.halves, unroll=True) as j:
+            with builder.loop("j", tile.vectors, unroll=True) as j:
                 builder.assign(f"{acc}[{r * tile.columns + c}][{j}]", f"{value} * {weights}[{j}]", "+=")
 
 

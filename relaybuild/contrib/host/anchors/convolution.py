@@ -133,7 +133,7 @@ def winograd_of(call: Call, setting: Setting) -> Winograd | None:
     conv = Conv2D(phases_of(call), (3, 3), channels)
     if channels < FEW_CHANNELS or out_channels < BLOCK:
         return None
-    faster = winograd_cycles(winograd, out_blocks, setting.machine) < direct_cycles(conv, out_blocks, setting.machine)
+    faster = winograd_cycles(winograd, out_blocks, setting.machine) < direct_cycles(conv, out_channels, setting.machine)
     return winograd if faster else None
 
 
@@ -151,7 +151,7 @@ def pixels_of(call: Call, setting: Setting) -> PixelConv2D | None:
         return None
     pixels = PixelConv2D(direct.phases[0], groups, ins, outs // groups, call.tensor_type.static_shape[0])
     cycles = pixel_cycles(pixels, setting.machine)
-    if cycles is None or cycles > MUCH_FASTER * direct_cycles(direct, out_blocks, setting.machine):
+    if cycles is None or cycles > MUCH_FASTER * direct_cycles(direct, outs, setting.machine):
         return None
     return pixels
 

@@ -9,6 +9,11 @@
 #include <stdint.h>
 #include <string.h>
 
+/* With 16 registers a tile leaves none for what the next iterations of a loop load again: gcc would spill it. */
+#if defined(__x86_64__) && !defined(__AVX512F__) && defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize("no-predictive-commoning")
+#endif
+
 #if defined(__GNUC__)
 #define RB_INLINE static inline __attribute__((always_inline, unused))
 #else
