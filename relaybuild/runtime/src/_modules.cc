@@ -30,8 +30,9 @@ struct Decref {
 /* A reference that is owned. */
 using Reference = std::unique_ptr<PyObject, Decref>;
 
-/* Filled when the extension module is, and kept for as long as the process runs. */
+/* Filled when first needed, since that imports numpy, and kept for as long as the process runs. */
 PythonNames python_names;
+bool has_python_names = false;
 PyTypeObject *module_type;
 PyTypeObject *function_type;
 
@@ -50,6 +51,16 @@ void RaiseCurrent() {
       PyErr_SetObject(python_names.error, text.get());
     }
   }
+}
+
+/* False with an exception. */
+bool NeedPythonNames() {
+  if (!has_python_names && !names_fill(&python_names)) {
+    names_clear(&python_names);
+    return false;
+  }
+  has_python_names = true;
+  return true;
 }
 
 PyObject *MakeTextList(const std::vector<std::string> &texts) {
@@ -232,7 +243,7 @@ const Module &ModuleOf(PyObject *object) {
 /* What `body` returns; a C++ exception becomes one of Python's. */
 template <class F> PyObject *Guarded(const F &body) {
   try {
-    return body();
+    return NeedPythonNames() ? body() : nullptr;
   } catch (...) {
     RaiseCurrent();
     return nullptr;
@@ -389,7 +400,7 @@ PyModuleDef module_definition = {PyModuleDef_HEAD_INIT,
 
 PyMODINIT_FUNC PyInit__modules(void) {
   Reference module(PyModule_Create(&module_definition));
-  if (!module || !names_fill(&python_names) || !AddType(module.get(), &module_spec, "NativeModule", &module_type) ||
+  if (!module || !AddType(module.get(), &module_spec, "NativeModule", &module_type) ||
       !AddType(module.get(), &function_spec, "NativeFunction", &function_type)) {
     return nullptr;
   }

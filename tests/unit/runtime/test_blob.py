@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relaybuild.errors import UserError
+from relaybuild.runtime import load_from_binary
 from relaybuild.runtime.blob import MAGIC, Frame, frame, unframe
-from relaybuild.runtime.modules import load_from_binary
 
 TEXT = b"s\n input 0 2\n relu 1 inputs: 0 shape: 2\n"
 WHOLE = frame("examplejson", "USE_EXAMPLE_JSON", TEXT)

@@ -12,9 +12,9 @@ import pytest
 import relaybuild
 from relaybuild.errors import UserError
 from relaybuild.registry import register_func
+from relaybuild.runtime import load_from_binary
 from relaybuild.runtime.blob import frame
 from relaybuild.runtime.module import Module
-from relaybuild.runtime.modules import load_from_binary
 
 TEXT = "s\n  input 0 2 3\n  input 1 3 dtype: float32\n  add 2 inputs: 0 1 shape: 2 3\n"
 A = np.arange(6, dtype="float32").reshape(2, 3)

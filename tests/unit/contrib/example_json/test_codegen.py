@@ -18,8 +18,8 @@ from relaybuild.ir.interpreter import interpret
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.op import call_op
 from relaybuild.ir.parser import parse
+from relaybuild.runtime import load_from_binary
 from relaybuild.runtime.blob import frame
-from relaybuild.runtime.modules import load_from_binary
 
 HEAD = '#[version = "0.0.5"]\n'
 

@@ -10,8 +10,8 @@ import pytest
 
 import relaybuild
 from relaybuild.errors import UserError
+from relaybuild.runtime import load_from_binary
 from relaybuild.runtime.blob import frame
-from relaybuild.runtime.modules import load_from_binary
 
 EXAMPLE = """\
 subgraph_0
