@@ -66,24 +66,31 @@ class PackedLibrary:
 
     handle: ctypes.CDLL
 
-    def call(self, name: str, arguments: Sequence[Array]) -> None:
-        """Call `__tvm_ffi_NAME` with inputs, then outputs to write."""
+    def call(self, name: str, arguments: Sequence[Array], state: int | None = None) -> None:
+        """Call `__tvm_ffi_NAME` with inputs, then outputs to write; `state` is the address of what its region keeps."""
         tensors = [_tensor(each) for each in arguments]
         values = (_Value * len(tensors))()
         for value, tensor in zip(values, tensors):
             value.type, value.pointer = _TENSOR, ctypes.addressof(tensor)
         function = self.handle[f"__tvm_ffi_{name}"]
         function.restype = ctypes.c_int32
-        if function(None, values, len(tensors), ctypes.byref(_Value())):
-            last_error = self.handle.relaybuild_last_error_v1
-            last_error.restype = ctypes.c_char_p
-            raise Failure(last_error().decode())
+        if function(ctypes.c_void_p(state), values, len(tensors), ctypes.byref(_Value())):
+            raise Failure(self.last_error())
 
-    def run(self, name: str, inputs: Sequence[Array], results: Sequence[TensorType]) -> list[Array]:
+    def run(
+        self, name: str, inputs: Sequence[Array], results: Sequence[TensorType], state: int | None = None
+    ) -> list[Array]:
         """The results of a call, in arrays that held other numbers before."""
         outputs = [np.full(kind.static_shape, 77, dtype=_stored(kind.dtype)) for kind in results]
-        self.call(name, [*inputs, *outputs])
+        self.call(name, [*inputs, *outputs], state)
         return outputs
+
+    def last_error(self) -> str:
+        """What this thread's last failure recorded."""
+        function = self.handle.relaybuild_last_error_v1
+        function.restype = ctypes.c_char_p
+        text: bytes = function()
+        return text.decode()
 
 
 def _stored(dtype: str) -> str:
