@@ -61,7 +61,7 @@ setup(
                 *sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("relaybuild/runtime/include/*/*.h")),
                 *sorted(path.relative_to(ROOT).as_posix() for path in EXAMPLE_JSON.glob("runtime/*.h")),
             ],
-            extra_compile_args=["-O3", "-fvisibility=hidden"],
+            extra_compile_args=["-O3", "-g0", "-fvisibility=hidden"],
             language="c++",
         ),
     ],

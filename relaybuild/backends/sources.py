@@ -11,6 +11,7 @@ from relaybuild.backends.generation import Region
 from relaybuild.backends.selection import Selection
 from relaybuild.build.configure import BackendSettings
 from relaybuild.build.library import Unit
+from relaybuild.build.toolchain import KERNEL_CFLAGS
 from relaybuild.errors import UserError
 from relaybuild.partition.backend import Backend, SourceUnit, all_backends
 from relaybuild.partition.region_text import LibraryModule, library_unit, region_unit
@@ -56,11 +57,12 @@ class _Brought:
         return Unit(unit.name, unit.text, flags, unit.language, self.include_dirs)
 
     def runtime_units(self) -> list[Unit]:
-        """What comes with the backend, compiled for every processor of the architecture."""
+        """What comes with the backend: it may carry arithmetic, and is compiled for every processor of its kind."""
         if self.backend.folder is None:
             return []
         files = [self.backend.folder / source for source in self.backend.runtime_sources]
-        return [_file_unit(f"{self.backend.name}_{file.stem}", file, self.flags, self.include_dirs) for file in files]
+        flags = (*KERNEL_CFLAGS, *self.flags)
+        return [_file_unit(f"{self.backend.name}_{file.stem}", file, flags, self.include_dirs) for file in files]
 
 
 def region_sources(regions: Sequence[Region], selection: Selection, hot_flags: Sequence[str]) -> RegionSources:

@@ -33,6 +33,10 @@ _INSTALL = """install one:
     macOS:           xcode-select --install
 or name one with the variable CXX"""
 
+_STATIC = "-static-libstdc++"
+_HIDDEN = "-Wl,--exclude-libs,ALL"
+_NOT_UNIQUE = "-fno-gnu-unique"
+
 _NAME = re.compile(r"^(.*-)?(gcc|clang|cc)(-[0-9.]+)?$")
 _COUNTERPARTS = {"gcc": "g++", "clang": "clang++", "cc": "c++"}
 
@@ -42,22 +46,26 @@ class CxxCompiler:
     """A C++ compiler that has made a shared library on this machine.
 
     `command` is how it is called, launcher and own arguments included; `digest` identifies it by content. Its runtime
-    library is linked in statically where `static_runtime` says that this works.
+    library is linked in statically where `static_runtime` says that this works. Its symbols stay inside of the library
+    where `hides_runtime` says that this works: those that are unique in a process would keep it loaded for ever.
     """
 
     command: tuple[str, ...]
     static_runtime: bool
     digest: Digest
+    hides_runtime: bool = False
 
     @property
     def cflags(self) -> tuple[str, ...]:
         """Flags of every compilation; a unit's own flags come after them and win."""
-        return ("-std=gnu++17", *(flag for flag in CFLAGS if not flag.startswith("-std=")))
+        hiding = (_NOT_UNIQUE,) if self.hides_runtime else ()
+        return ("-std=gnu++17", *(flag for flag in CFLAGS if not flag.startswith("-std=")), *hiding)
 
     @property
     def link_command(self) -> tuple[str, ...]:
         """The compiler without a launcher, and what its links begin with."""
-        return (*without_launchers(self.command), *(("-static-libstdc++",) if self.static_runtime else ()))
+        static = (_STATIC,) if self.static_runtime else ()
+        return (*without_launchers(self.command), *static, *((_HIDDEN,) if self.hides_runtime else ()))
 
 
 def probe_cxx(toolchain: Toolchain, *, environ: Mapping[str, str] | None = None) -> CxxCompiler:
@@ -71,10 +79,11 @@ def probe_cxx(toolchain: Toolchain, *, environ: Mapping[str, str] | None = None)
         source = Path(folder) / "probe.cc"
         source.write_text(_PROBE_SOURCE, encoding="utf-8")
         base = (*command, *(flag for flag in CFLAGS if not flag.startswith("-std=")), "-std=gnu++17", "-shared")
-        plain, static, version = run_together(
+        plain, static, hidden, version = run_together(
             [
                 (*base, str(source), "-o", str(Path(folder) / "plain.so")),
-                (*base, "-static-libstdc++", str(source), "-o", str(Path(folder) / "static.so")),
+                (*base, _STATIC, str(source), "-o", str(Path(folder) / "static.so")),
+                (*base, _NOT_UNIQUE, _HIDDEN, str(source), "-o", str(Path(folder) / "hidden.so")),
                 (*without_launchers(command), "--version"),
             ],
             environ=environment,
@@ -85,9 +94,9 @@ def probe_cxx(toolchain: Toolchain, *, environ: Mapping[str, str] | None = None)
         "headers, 'libstdc++-dev' or 'libstdc++-devel', there?) or name another with the variable CXX"
     )
     path = without_launchers(command)[0]
-    hasher = Hasher("cxx.1").field("driver", binary_identity(path)).field("arguments", command[1:])
+    hasher = Hasher("cxx.2").field("driver", binary_identity(path)).field("arguments", command[1:])
     hasher.field("version", version.output).field("toolchain", toolchain.digest.hex)
-    return CxxCompiler(command, static.returncode == 0, hasher.digest())
+    return CxxCompiler(command, static.returncode == 0, hasher.digest(), hides_runtime=hidden.returncode == 0)
 
 
 def _find(toolchain: Toolchain, environ: Mapping[str, str]) -> tuple[str, ...]:

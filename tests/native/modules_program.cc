@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include <dlfcn.h>
+
 #include "relaybuild/module.h"
 
 using relaybuild::Error;
@@ -186,6 +188,8 @@ int main(int count, char **arguments) {
   try {
     if (mode == "library" && count == 4) {
       RunLibrary(path, arguments[3]);
+      const bool is_gone = !dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
+      EXPECT(is_gone);
     } else if (mode == "threads") {
       RunThreads(LoadModule(path));
     } else if (mode == "check") {
