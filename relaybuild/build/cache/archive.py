@@ -110,7 +110,7 @@ def _read(tar: tarfile.TarFile, records: Records, blobs: BlobStore, namespace: s
         raise UserError("is no export of a cache, or one of another version", where=str(source))
     entries = kept = known = 0
     refused: list[str] = []
-    for member in tar:
+    while (member := tar.next()) is not None:
         match = _MEMBER.fullmatch(member.name)
         content = tar.extractfile(member) if match is not None and member.isreg() else None
         if match is None or content is None:

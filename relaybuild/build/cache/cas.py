@@ -113,7 +113,7 @@ class BlobStore:
                     raise self._damaged(digest, Fault.TRUNCATED)
                 data = file.readall()
         except OSError as error:
-            raise _unreadable(digest, error) from error
+            raise self._unreadable(digest, error) from error
         if digest_bytes(data) != digest:
             raise self._damaged(digest, Fault.ALTERED)
         return data
@@ -183,7 +183,7 @@ class BlobStore:
         try:
             file = os.open(self.path_of(digest.hex), os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            raise _unreadable(digest, error) from error
+            raise self._unreadable(digest, error) from error
         try:
             if os.fstat(file).st_size != digest.size:
                 raise self._damaged(digest, Fault.TRUNCATED)
@@ -191,13 +191,14 @@ class BlobStore:
         finally:
             os.close(file)
 
+    def _unreadable(self, digest: Digest, error: OSError) -> BlobError:
+        if isinstance(error, FileNotFoundError):
+            return BlobError(digest, Fault.MISSING)
+        return self._damaged(digest, Fault.UNREADABLE)
+
     def _damaged(self, digest: Digest, fault: Fault) -> BlobError:
         self._folder.put_away(self.path_of(digest.hex))
         return BlobError(digest, fault)
-
-
-def _unreadable(digest: Digest, error: OSError) -> BlobError:
-    return BlobError(digest, Fault.MISSING if isinstance(error, FileNotFoundError) else Fault.UNREADABLE)
 
 
 def _entries(path: str | Path) -> list[os.DirEntry[str]]:

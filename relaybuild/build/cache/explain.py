@@ -1,7 +1,7 @@
 """Says in a line for each cause why a run did not find everything, root causes first; knows no layer by name.
 
-A miss whose changed inputs were all made by what this run executed follows from that, and is folded into its cause. What
-was executed again with the outputs of the time before ends such a chain: an early cutoff.
+A miss whose changed inputs were all made by what this run executed follows from that, and is folded into its cause.
+What was executed again with the outputs of the time before ends such a chain: an early cutoff.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class Cause:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The causes of a run's misses in the order in which they came up; what was executed again for nothing, and what gave
-    other outputs for equal inputs."""
+    """Hits by layer; the causes of a run's misses in the order in which they came up; what was executed again for
+    nothing, and what gave other outputs for equal inputs."""
 
     hits: Mapping[str, int]
     causes: tuple[Cause, ...]

@@ -1,0 +1,186 @@
+"""Blobs: whatever happens to the files, what is read is what was kept, or is said not to be there."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import stat
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from relaybuild.build.cache import cas
+from relaybuild.build.cache.cas import BlobError, BlobStore, Fault
+from relaybuild.build.cache.folder import CacheFolder, open_folder
+from relaybuild.digest import Digest, digest_bytes
+
+DATA = bytes(range(256)) * 40
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> CacheFolder:
+    return open_folder(tmp_path / "cache")
+
+
+@pytest.fixture
+def blobs(folder: CacheFolder) -> BlobStore:
+    return BlobStore(folder)
+
+
+def rewrite(path: Path, data: bytes) -> None:
+    """Change a file that is read-only, in place."""
+    path.chmod(0o600)
+    path.write_bytes(data)
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], object], set[Fault]]] = {
+    "deleted": (lambda path: path.unlink(), {Fault.MISSING}),
+    "truncated": (lambda path: rewrite(path, DATA[:1000]), {Fault.TRUNCATED}),
+    "empty": (lambda path: rewrite(path, b""), {Fault.TRUNCATED}),
+    "longer": (lambda path: rewrite(path, DATA + b"\0"), {Fault.TRUNCATED}),
+    "first bit": (lambda path: rewrite(path, bytes([DATA[0] ^ 1]) + DATA[1:]), {Fault.ALTERED}),
+    "last bit": (lambda path: rewrite(path, DATA[:-1] + bytes([DATA[-1] ^ 128])), {Fault.ALTERED}),
+    "a folder": (lambda path: (path.unlink(), path.mkdir()), {Fault.UNREADABLE, Fault.TRUNCATED}),
+}
+
+
+def test_bytes_and_files_are_kept_under_their_digest(blobs: BlobStore, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(DATA)
+    assert blobs.put_bytes(DATA) == blobs.put_file(tmp_path / "file") == digest_bytes(DATA)
+    assert blobs.read(digest_bytes(DATA)) == DATA
+    assert [blob.hex for blob in blobs.blobs()] == [digest_bytes(DATA).hex]
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+@pytest.mark.parametrize("use", ["read", "verify", "copy_out"])
+def test_a_damaged_blob_is_never_used_and_can_be_kept_again(
+    blobs: BlobStore, folder: CacheFolder, tmp_path: Path, name: str, use: str
+) -> None:
+    damage, faults = DAMAGES[name]
+    digest = blobs.put_bytes(DATA)
+    damage(blobs.path_of(digest.hex))
+    with pytest.raises(BlobError) as caught:
+        getattr(blobs, use)(digest, *([tmp_path / "out"] if use == "copy_out" else []))
+    assert caught.value.fault in faults
+    assert [path.name for path in tmp_path.iterdir()] == ["cache"]
+    assert not blobs.path_of(digest.hex).exists()
+    assert blobs.put_bytes(DATA) == digest
+    assert blobs.read(digest) == DATA
+    assert folder.quarantine.exists() == (name != "deleted")
+
+
+def test_a_cut_blob_is_replaced_when_it_is_kept_again(blobs: BlobStore) -> None:
+    digest = blobs.put_bytes(DATA)
+    rewrite(blobs.path_of(digest.hex), b"")
+    assert blobs.has(digest) is Fault.TRUNCATED
+    blobs.put_bytes(DATA)
+    assert blobs.has(digest) is None
+    assert blobs.read(digest) == DATA
+
+
+def test_the_size_in_a_digest_counts(blobs: BlobStore) -> None:
+    digest = blobs.put_bytes(DATA)
+    with pytest.raises(BlobError):
+        blobs.read(Digest(digest.hex, digest.size + 1))
+
+
+def test_files_of_other_processes_are_no_blobs(blobs: BlobStore, folder: CacheFolder) -> None:
+    digest = blobs.put_bytes(DATA)
+    temporary = folder.write_new(b"half", 0o600)
+    for name in (temporary.name, "x", f"{digest.hex[2:]}.tmp", digest.hex[2:10]):
+        (folder.cas / digest.hex[:2] / name).write_bytes(b"")
+    (folder.cas / "stray").write_bytes(b"")
+    assert [blob.hex for blob in blobs.blobs()] == [digest.hex]
+    for part in temporary.name.split("-"):
+        assert temporary.name != part
+    assert not cas._BLOB_NAME.fullmatch(temporary.name)
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO])
+@pytest.mark.parametrize("call", ["open", "write", "fchmod", "link"])
+def test_a_failing_write_leaves_no_part_of_a_blob(
+    blobs: BlobStore, folder: CacheFolder, monkeypatch: pytest.MonkeyPatch, call: str, code: int
+) -> None:
+    def fail(*_arguments: object, **_options: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, fail)
+        if call == "link" and code == errno.EACCES:
+            # A file system without hard links: renamed instead.
+            assert blobs.put_bytes(DATA) == digest_bytes(DATA)
+        else:
+            with pytest.raises(OSError, match=os.strerror(code)):
+                blobs.put_bytes(DATA)
+            assert list(blobs.blobs()) == []
+    assert [path for path in folder.tmp.iterdir() if path.is_file()] == []
+
+
+def test_a_full_disk_leaves_no_part_of_a_blob(tiny_disk: Path) -> None:
+    blobs = BlobStore(open_folder(tiny_disk / "cache"))
+    kept = blobs.put_bytes(b"first" * 1000)
+    with pytest.raises(OSError, match="No space left"):
+        blobs.put_bytes(os.urandom(2 << 20))
+    assert [blob.hex for blob in blobs.blobs()] == [kept.hex]
+    assert blobs.read(kept) == b"first" * 1000
+    assert list((tiny_disk / "cache" / "v1" / "tmp").iterdir()) == []
+
+
+def test_copies_are_files_of_their_own_with_the_users_permissions(blobs: BlobStore, tmp_path: Path) -> None:
+    digest = blobs.put_bytes(DATA)
+    before = os.umask(0o027)
+    try:
+        plain, program = (blobs.copy_out(digest, tmp_path / "out", is_executable=each) for each in (False, True))
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (plain, program)] == [0o640, 0o750]
+    plain.write_bytes(b"stripped")
+    assert blobs.read(digest) == DATA
+    assert plain.stat().st_ino != blobs.path_of(digest.hex).stat().st_ino
+
+
+def test_where_files_cannot_be_cloned_they_are_copied(
+    blobs: BlobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_arguments: object) -> int:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "copy_file_range", refuse)
+    (tmp_path / "file").write_bytes(DATA)
+    assert blobs.copy_out(blobs.put_file(tmp_path / "file"), tmp_path / "out").read_bytes() == DATA
+
+
+def test_a_stream_is_kept_only_if_it_has_the_digest(blobs: BlobStore, folder: CacheFolder) -> None:
+    blobs.put_stream(io.BytesIO(DATA), digest_bytes(DATA))
+    assert blobs.read(digest_bytes(DATA)) == DATA
+    for wrong in (digest_bytes(b"other"), Digest(digest_bytes(DATA).hex, 3)):
+        with pytest.raises(BlobError):
+            blobs.put_stream(io.BytesIO(DATA), wrong)
+    assert len(list(blobs.blobs())) == 1
+    assert list(folder.tmp.iterdir()) == []
+
+
+def test_threads_that_keep_the_same_blobs_agree(blobs: BlobStore, folder: CacheFolder) -> None:
+    def keep() -> None:
+        for number in range(40):
+            blobs.put_bytes(b"%d" % number * 500)
+
+    threads = [threading.Thread(target=keep) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(list(blobs.blobs())) == 40
+    for number in range(40):
+        assert blobs.read(digest_bytes(b"%d" % number * 500)) == b"%d" % number * 500
+    assert list(folder.tmp.iterdir()) == []
+
+
+def test_a_blob_that_is_kept_again_counts_as_new(blobs: BlobStore) -> None:
+    digest = blobs.put_bytes(DATA)
+    os.utime(blobs.path_of(digest.hex), (1, 1))
+    blobs.put_bytes(DATA)
+    assert next(iter(blobs.blobs())).modified > 1
