@@ -17,10 +17,7 @@ from relaybuild.partition.backend import Backend, SourceUnit, all_backends
 from relaybuild.partition.region_text import LibraryModule, library_unit, region_unit
 from relaybuild.runtime import elf
 from relaybuild.runtime.blob import MAGIC, frame, unframe
-from relaybuild.runtime.sources import module_sources
-
-_SYSTEM_FOLDERS = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib")
-"""Where the loader looks by itself."""
+from relaybuild.runtime.sources import cxx_sources, module_sources
 
 
 @dataclass(frozen=True)
@@ -81,7 +78,9 @@ def region_sources(regions: Sequence[Region], selection: Selection, hot_flags: S
     units += [Unit(unit.name, unit.text) for unit in tables]
     if any(region.code.blob is not None for region in regions):
         units += [_file_unit(file.stem, file) for file in module_sources()]
-    return RegionSources(tuple(units), (*libraries, *_run_paths(libraries)))
+    if any(unit.language == "c++" for unit in units):
+        units += [_file_unit(file.stem, file) for file in cxx_sources()]
+    return RegionSources(tuple(units), libraries)
 
 
 def _needed_backends(regions: Iterable[Region]) -> dict[str, Backend]:
@@ -115,13 +114,6 @@ def _sonames(link_files: Sequence[str]) -> tuple[str, ...]:
     """The names by which the loader knows shared libraries."""
     files = _shared_libraries(link_files)
     return tuple(dict.fromkeys(elf.dynamic(file).soname or file.name for file in files))
-
-
-def _run_paths(link_files: Sequence[str]) -> list[str]:
-    """Words that tell where to look, at run time, for shared libraries outside of the system's folders."""
-    folders = [file.parent for file in _shared_libraries(link_files)]
-    strange = [folder for folder in folders if not any(folder.is_relative_to(known) for known in _SYSTEM_FOLDERS)]
-    return [f"-Wl,-rpath,{folder}" for folder in dict.fromkeys(strange)]
 
 
 def _modules(regions: Sequence[Region]) -> list[LibraryModule]:
