@@ -36,6 +36,8 @@ or name one with the variable CXX"""
 _STATIC = "-static-libstdc++"
 _HIDDEN = "-Wl,--exclude-libs,ALL"
 _NOT_UNIQUE = "-fno-gnu-unique"
+_OWN_RUNTIME = "-DRB_OWN_CXX_RUNTIME"
+"""Tells sources that the library's C++ runtime serves nobody else."""
 
 _NAME = re.compile(r"^(.*-)?(gcc|clang|cc)(-[0-9.]+)?$")
 _COUNTERPARTS = {"gcc": "g++", "clang": "clang++", "cc": "c++"}
@@ -59,7 +61,8 @@ class CxxCompiler:
     def cflags(self) -> tuple[str, ...]:
         """Flags of every compilation; a unit's own flags come after them and win."""
         hiding = (_NOT_UNIQUE,) if self.hides_runtime else ()
-        return ("-std=gnu++17", *(flag for flag in CFLAGS if not flag.startswith("-std=")), *hiding)
+        own = (_OWN_RUNTIME,) if self.static_runtime and self.hides_runtime else ()
+        return ("-std=gnu++17", *(flag for flag in CFLAGS if not flag.startswith("-std=")), *hiding, *own)
 
     @property
     def link_command(self) -> tuple[str, ...]:

@@ -28,3 +28,8 @@ def model_sources() -> tuple[Path, ...]:
 def module_sources() -> tuple[Path, ...]:
     """The C++ sources of `relaybuild/module.h`; who has them needs those of packed functions too."""
     return (source_dir() / "module.cc",)
+
+
+def cxx_sources() -> tuple[Path, ...]:
+    """The sources of every shared library that has C++ in it."""
+    return (source_dir() / "cxx_runtime.cc",)
