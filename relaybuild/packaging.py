@@ -10,7 +10,7 @@ from relaybuild.build.cxx import probe_cxx
 from relaybuild.build.library import LibrarySpec, Unit, build_library
 from relaybuild.build.toolchain import KERNEL_CFLAGS, probe
 from relaybuild.runtime.csource import CSourceModule
-from relaybuild.runtime.sources import include_dir, packed_sources
+from relaybuild.runtime.sources import cxx_sources, include_dir, packed_sources
 
 
 def export_csource(
@@ -29,8 +29,11 @@ def export_csource(
     """
     toolchain = probe(cc)
     own = Unit("module", module.code, (*KERNEL_CFLAGS, *flags), module.language, tuple(include_dirs))
+    is_cxx = module.language == "c++"
     shared = [Unit(source.stem, source.read_text(encoding="utf-8")) for source in packed_sources()]
+    if is_cxx:
+        shared += [Unit(source.stem, source.read_text(encoding="utf-8"), language="c++") for source in cxx_sources()]
     spec = LibrarySpec(path.stem, (own, *shared), (include_dir(),), link_files=tuple(link_files))
-    cxx = probe_cxx(toolchain) if module.language == "c++" else None
+    cxx = probe_cxx(toolchain) if is_cxx else None
     with tempfile.TemporaryDirectory(prefix="relaybuild-") as folder:
         build_library(spec, toolchain, Path(folder) / "build", path, cxx=cxx)
