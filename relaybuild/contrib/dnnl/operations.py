@@ -52,11 +52,6 @@ class Operation:
     window: tuple[int, ...] = ()
     post_ops: tuple[PostOp, ...] = ()
 
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """All that it reads, but for what is summed."""
-        return tuple(each for each in (self.src, self.weights, self.bias) if each is not None)
-
 
 def operation_of(result: Call) -> Operation:
     """The operation that computes a call of an operator, or the body of a composite function of this backend."""
