@@ -55,7 +55,7 @@ def test_each_setup_is_one_line() -> None:
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler called cc")
 def test_commands_and_c_program(folder: Path) -> None:
-    commands, link = shell_blocks()
+    commands, _, link = shell_blocks()
     (program,) = blocks("c")
     output = shell(commands)
     assert "results/scores.npy" in output
@@ -63,6 +63,15 @@ def test_commands_and_c_program(folder: Path) -> None:
     (folder / "main.c").write_text(program, encoding="utf-8")
     shell(link.replace("cc ", "cc -std=c11 -Wall -Wextra -Werror -pedantic ", 1))
     assert shell("./main").startswith("the first score is ")
+
+
+def test_backends(folder: Path) -> None:
+    _, commands, _ = shell_blocks()
+    output = shell(commands)
+    assert "relaybuild_digits_ccompiler_main_" in output
+    assert (folder / "config.cmake").is_file()
+    assert (folder / "mixed.so").is_file()
+    assert (folder / "relaybuild-npu" / "pyproject.toml").is_file()
 
 
 def test_python(folder: Path) -> None:
