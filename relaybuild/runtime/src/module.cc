@@ -329,17 +329,14 @@ void CheckWhole(const std::string &path, std::FILE *file, uint64_t size) {
   if (head.e_ident[EI_CLASS] != ELFCLASS64 || head.e_phentsize != sizeof(Elf64_Phdr)) {
     return;
   }
-  uint64_t end = head.e_phoff + uint64_t{head.e_phnum} * sizeof(Elf64_Phdr);
-  bool readable =
-      end >= head.e_phoff && end <= size && std::fseek(file, static_cast<long>(head.e_phoff), SEEK_SET) == 0;
-  for (int i = 0; readable && i < head.e_phnum; ++i) {
+  const auto lies_inside = [size](uint64_t offset, uint64_t bytes) { return offset <= size && bytes <= size - offset; };
+  bool whole = lies_inside(head.e_phoff, uint64_t{head.e_phnum} * sizeof(Elf64_Phdr)) &&
+               std::fseek(file, static_cast<long>(head.e_phoff), SEEK_SET) == 0;
+  for (int i = 0; whole && i < head.e_phnum; ++i) {
     Elf64_Phdr segment;
-    readable = std::fread(&segment, sizeof segment, 1, file) == 1;
-    if (readable) {
-      end = std::max(end, segment.p_offset + segment.p_filesz);
-    }
+    whole = std::fread(&segment, sizeof segment, 1, file) == 1 && lies_inside(segment.p_offset, segment.p_filesz);
   }
-  if (!readable || end > size) {
+  if (!whole) {
     throw Error("'" + path + "' is cut short, it ends before what its headers promise: compile or copy it again");
   }
 }
