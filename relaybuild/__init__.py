@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from relaybuild.ir.interpreter import interpret
     from relaybuild.ir.module import IRModule
     from relaybuild.ir.parser import parse
+    from relaybuild.runtime.library import Model, load_model
     from relaybuild.runtime.module import Module, load_module
 
 __version__ = "0.1.0"
@@ -26,19 +27,23 @@ _HOMES = {
     "interpret": "relaybuild.ir.interpreter",
     "IRModule": "relaybuild.ir.module",
     "parse": "relaybuild.ir.parser",
+    "Model": "relaybuild.runtime.library",
     "Module": "relaybuild.runtime.module",
+    "load_model": "relaybuild.runtime.library",
     "load_module": "relaybuild.runtime.module",
 }
 
 __all__ = [
     "Artifact",
     "IRModule",
+    "Model",
     "Module",
     "__version__",
     "compile",
     "get_global_func",
     "interpret",
     "ir",
+    "load_model",
     "load_module",
     "parse",
     "register_func",

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
-from numpy.typing import NDArray
+from runners.whole_models import assert_close, model_file, random_inputs
 
 import relaybuild
 
 pytestmark = pytest.mark.slow
 ort = pytest.importorskip("onnxruntime")
-
-FOLDER = Path(os.environ.get("RELAYBUILD_MODELS", Path(__file__).parents[2] / ".models"))
 
 
 @dataclass(frozen=True)
@@ -43,31 +38,6 @@ CASES = (
     # three images become rows of boxes, and the boxes' distributions are transposed
     Case("320n", 5, {"images": (1, 3, 320, 320)}),
 )
-
-
-def model_file(name: str) -> Path:
-    path = FOLDER / f"{name}.onnx"
-    if not path.exists():
-        pytest.skip(f"'{path}' is missing: python tools/fetch_models.py --dir {FOLDER} {name}")
-    return path
-
-
-def random_inputs(module: relaybuild.Module, seed: int) -> dict[str, NDArray[Any]]:
-    rng = np.random.default_rng(seed)
-    return {
-        spec.name: (
-            rng.standard_normal(spec.shape) if spec.dtype.startswith("float") else rng.integers(0, 2, spec.shape)
-        ).astype(spec.dtype)
-        for spec in module.signature.inputs
-    }
-
-
-def assert_close(got: dict[str, NDArray[Any]], wanted: dict[str, NDArray[Any]]) -> None:
-    for name, expected in wanted.items():
-        assert got[name].shape == expected.shape
-        assert got[name].dtype == expected.dtype
-        difference = np.abs(got[name] - expected).max()
-        assert difference <= 1e-4 * np.abs(expected).max() + 1e-6, f"output '{name}' differs by {difference}"
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
