@@ -18,7 +18,19 @@ import relaybuild.cli
 from cli.conftest import ROOT, Invoke
 from relaybuild.errors import InternalError, ToolError, UserError
 
-COMMANDS = ["bench", "compile", "fmt", "init", "inspect", "new-backend", "partition", "passes", "run", "verify"]
+COMMANDS = [
+    "bench",
+    "cache",
+    "compile",
+    "fmt",
+    "init",
+    "inspect",
+    "new-backend",
+    "partition",
+    "passes",
+    "run",
+    "verify",
+]
 
 
 @pytest.fixture
