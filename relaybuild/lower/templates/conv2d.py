@@ -11,11 +11,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
-from relaybuild.lower.index import Index, IndexLike
-from relaybuild.lower.layout import BLOCK
+from relaybuild.lower.index import Axis, Index, IndexLike
+from relaybuild.lower.layout import BLOCK, NO_HALO
 from relaybuild.lower.loop_ir import Builder, Kernel
 from relaybuild.lower.machine import Machine
+from relaybuild.lower.scalar import ScalarBuilder
 from relaybuild.lower.templates.body import PREFETCH, Body, is_heavy, pad_mask, spill, store, zero_halo
+
+LEAST_GROUPS = 8
+"""Groups of channels that threads share, at least, where nothing else is shared."""
 
 
 @dataclass(frozen=True)
@@ -138,8 +142,43 @@ def conv2d_kernel(conv: Conv2D, body: Body, machine: Machine) -> Kernel:
     """The kernel of a convolution with its epilogue."""
     builder = Builder()
     for phase in conv.phases:
-        _PhaseLoops(builder, conv, phase, body, machine).emit()
+        _PhaseLoops(builder, conv, _in_one_row(conv, phase, body, machine), body, machine).emit()
     return body.kernel(builder.body, machine.lanes)
+
+
+def _in_one_row(conv: Conv2D, phase: Phase, body: Body, machine: Machine) -> Phase:
+    """The phase with all its pixels in one row, where that leaves smaller remainders of tiles: its input stays in the
+    second-level cache, groups of channels are enough for threads to share, and everything else allows it."""
+    flat = replace(phase, rows=1, columns=phase.rows * phase.columns)
+    channels = body.output.layout.shape[1]
+    near = 4 * conv.span * flat.columns <= machine.l2_bytes * 0.8
+    if not near or channels < LEAST_GROUPS * 2 * machine.lanes or not _pixels_follow(conv, phase, body):
+        return phase
+    vectors = -(-channels // machine.lanes)
+    usual, other = (
+        _grid_cycles(choose_tile(conv, each, channels, machine), each, vectors, conv.span, machine)
+        for each in (phase, flat)
+    )
+    return flat if other < 0.9 * usual else phase
+
+
+def _pixels_follow(conv: Conv2D, phase: Phase, body: Body) -> bool:
+    """Whether a pixel is computed from its own place alone, and rows follow each other without gaps in all operands."""
+    taps = phase.row_taps, phase.column_taps
+    layouts = body.inputs[0].layout, body.output.layout
+    if len(conv.phases) > 1 or any((each.count, each.stride, each.shift) != (1, 1, 0) for each in taps):
+        return False
+    if body.output.layout.halo != NO_HALO or any(
+        each.strides[2] != phase.columns * each.strides[3] for each in layouts
+    ):
+        return False
+    image, channel, row, column = (
+        Index.of(Axis(name, extent - 1)) for name, extent in zip("ncyx", body.output.layout.shape)
+    )
+    scalars = ScalarBuilder()
+    places = (row, column), (Index.of(0), row * phase.columns + column)
+    first, second = (body.rule(scalars, [image, channel, *place], scalars.anchor("float32")) for place in places)
+    return first is second and not scalars.run_time_indices
 
 
 def choose_chunk(conv: Conv2D, phase: Phase, tile: Tile, groups: int, bands: int, machine: Machine) -> int:
@@ -410,10 +449,12 @@ class _PhaseLoops:
         out_blocks = self.body.output.layout.num_blocks
         num_bytes = 4 * out_blocks * BLOCK * conv.span * conv.kernel[0] * conv.kernel[1]
         for begin, blocks, vectors in self._parts(tile):
-            with builder.loop("b", blocks, unroll=True) as b, builder.loop("h", vectors, unroll=True) as h:
-                offset = address(b + begin, h) - first
-                builder.assign(f"{weights}[{(b + begin) * self.halves + h}]", f"rb_load({source} + {offset})")
+            with builder.loop("b", blocks, unroll=True) as b:
+                with builder.loop("h", vectors, unroll=True) as h:
+                    offset = address(b + begin, h) - first
+                    builder.assign(f"{weights}[{(b + begin) * self.halves + h}]", f"rb_load({source} + {offset})")
                 if num_bytes > self.machine.l2_bytes // 8:
+                    offset = address(b + begin, 0) - first
                     builder.evaluate(f"RB_PREFETCH({source} + {offset + PREFETCH})")
         return weights
 

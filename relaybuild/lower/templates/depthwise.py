@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from relaybuild.lower.index import Index, IndexLike
 from relaybuild.lower.layout import BLOCK
 from relaybuild.lower.loop_ir import Builder, Kernel
@@ -9,27 +11,27 @@ from relaybuild.lower.machine import Machine
 from relaybuild.lower.templates.body import Body, is_heavy, pad_mask, store, zero_halo
 from relaybuild.lower.templates.conv2d import Phase
 
+SPILLED = 2
+"""Weights that may lie in memory where the others are kept in registers."""
+
 
 def depthwise_kernel(phase: Phase, body: Body, machine: Machine) -> Kernel:
     """The kernel: input 0 is the data, input 1 the weights packed as [block][kernel rows][kernel columns][16].
 
-    The weights of a block stay in registers where they fit; a tile is a run of pixels of one row.
+    A tile is a run of pixels of one row. The weights of a block stay in registers where they fit; else a tile loads
+    each of them once, for all its pixels.
     """
     builder = Builder()
     out = body.output.layout
-    halves = BLOCK // machine.lanes
-    rows, columns = phase.row_taps, phase.column_taps
     width = _tile_width(phase, machine)
     with builder.share(out.shape[0] * out.num_blocks * phase.rows) as unit:
         row = builder.let_index("y", unit % phase.rows)
         block = builder.let_index("block", unit // phase.rows % out.num_blocks)
         image = builder.let_index("image", unit // (phase.rows * out.num_blocks))
-        with builder.loop("h", halves) as h:
+        with builder.loop("h", BLOCK // machine.lanes) as h:
             mask = pad_mask(builder, out, block, h * machine.lanes if machine.lanes == 1 else h, machine.lanes)
-            weights = builder.declare("rb_v", "w", (rows.count * columns.count,))
-            with builder.loop("k", rows.count * columns.count, unroll=True) as k:
-                address = (block * (rows.count * columns.count) + k) * BLOCK + h * machine.lanes
-                builder.assign(f"{weights}[{k}]", f"rb_load(p1 + {address})")
+            weights = _Weights(builder, phase, machine, block, h)
+            weights.keep(width)
             whole, rest = divmod(phase.columns, width)
             if whole:
                 with builder.loop("x", whole * width, step=width) as x:
@@ -39,6 +41,35 @@ def depthwise_kernel(phase: Phase, body: Body, machine: Machine) -> Kernel:
                 _tile(builder, phase, body, machine, (image, block, h, row, x), rest, weights, mask)
         zero_halo(builder, body.output, image, block, row, 1)
     return body.kernel(builder.body, machine.lanes)
+
+
+@dataclass
+class _Weights:
+    """The weights of vector `half` of a channel block; `kept` is the array that holds them, if there is one."""
+
+    builder: Builder
+    phase: Phase
+    machine: Machine
+    block: Index
+    half: Index
+    kept: str | None = None
+
+    def keep(self, width: int) -> None:
+        """Load all of them where registers suffice beside a tile of `width` pixels."""
+        taps = self.phase.row_taps.count * self.phase.column_taps.count
+        if taps + width + 1 > self.machine.registers + SPILLED:
+            return
+        self.kept = self.builder.declare("rb_v", "w", (taps,))
+        with self.builder.loop("k", taps, unroll=True) as k:
+            self.builder.assign(f"{self.kept}[{k}]", self._load(k))
+
+    def of(self, tap: Index) -> str:
+        """The C text of the weight of a tap."""
+        return f"{self.kept}[{tap}]" if self.kept else self.builder.let("rb_v", "w", self._load(tap))
+
+    def _load(self, tap: Index) -> str:
+        taps = self.phase.row_taps.count * self.phase.column_taps.count
+        return f"rb_load(p1 + {(self.block * taps + tap) * BLOCK + self.half * self.machine.lanes})"
 
 
 def _tile_width(phase: Phase, machine: Machine) -> int:
@@ -54,7 +85,7 @@ def _tile(
     machine: Machine,
     corner: tuple[Index, Index, Index, Index, Index],
     width: int,
-    weights: str,
+    weights: _Weights,
     mask: str | None,
 ) -> None:
     image, block, h, row, x = corner
@@ -72,13 +103,11 @@ def _tile(
 
     first = address(0, 0, 0)
     source = builder.let("float *", "source", f"p0 + {first}")
-    with (
-        builder.loop("kr", rows.count, unroll=True) as kr,
-        builder.loop("kc", columns.count, unroll=True) as kc,
-        builder.loop("c", width, unroll=True) as c,
-    ):
-        offset = address(kr, kc, c) - first
-        builder.assign(f"{acc}[{c}]", f"rb_load({source} + {offset}) * {weights}[{kr * columns.count + kc}]", "+=")
+    with builder.loop("kr", rows.count, unroll=True) as kr, builder.loop("kc", columns.count, unroll=True) as kc:
+        weight = weights.of(kr * columns.count + kc)
+        with builder.loop("c", width, unroll=True) as c:
+            offset = address(kr, kc, c) - first
+            builder.assign(f"{acc}[{c}]", f"rb_load({source} + {offset}) * {weight}", "+=")
     unroll = not is_heavy(body)
     if not unroll:
         copied = builder.declare("rb_v", "tile", (width,))
