@@ -14,7 +14,7 @@ import relaybuild
 from relaybuild.backends.selection import select
 from relaybuild.build.cxx import probe_cxx
 from relaybuild.build.toolchain import probe
-from relaybuild.runtime.sources import include_dir, module_sources
+from relaybuild.runtime.sources import include_dir, module_sources, packed_sources
 
 pytestmark = pytest.mark.slow
 ort = pytest.importorskip("onnxruntime")
@@ -76,8 +76,13 @@ def run_cpp(library: Path, value: np.ndarray, shape: tuple[int, ...], folder: Pa
     )
     source, program = folder / "program.cc", folder / "program"
     source.write_text(text, encoding="utf-8")
-    compiler = probe_cxx(probe()).command
-    sources = [str(source), *map(str, module_sources())]
+    toolchain = probe()
+    objects = [folder / f"{path.stem}.o" for path in packed_sources()]
+    for path, made in zip(packed_sources(), objects):
+        command = [*toolchain.command, *toolchain.cflags, f"-I{include_dir()}", "-c", str(path), "-o", str(made)]
+        subprocess.run(command, check=True, timeout=60)
+    compiler = probe_cxx(toolchain).command
+    sources = [str(source), *map(str, module_sources()), *map(str, objects)]
     flags = ["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{include_dir()}"]
     subprocess.run([*compiler, *flags, *sources, "-o", str(program), "-ldl", "-lpthread"], check=True, timeout=120)
     (folder / "in.bin").write_bytes(value.tobytes())
