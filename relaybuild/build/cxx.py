@@ -49,18 +49,20 @@ class CxxCompiler:
 
     `command` is how it is called, launcher and own arguments included; `digest` identifies it by content. Its runtime
     library is linked in statically where `static_runtime` says that this works. Its symbols stay inside of the library
-    where `hides_runtime` says that this works: those that are unique in a process would keep it loaded for ever.
+    where `hides_runtime` says that this works, and those of our own code are not unique in a process where
+    `can_avoid_unique` does: one that is would keep the library loaded for ever.
     """
 
     command: tuple[str, ...]
     static_runtime: bool
     digest: Digest
     hides_runtime: bool = False
+    can_avoid_unique: bool = False
 
     @property
     def cflags(self) -> tuple[str, ...]:
         """Flags of every compilation; a unit's own flags come after them and win."""
-        hiding = (_NOT_UNIQUE,) if self.hides_runtime else ()
+        hiding = (_NOT_UNIQUE,) if self.can_avoid_unique else ()
         own = (_OWN_RUNTIME,) if self.static_runtime and self.hides_runtime else ()
         return ("-std=gnu++17", *(flag for flag in CFLAGS if not flag.startswith("-std=")), *hiding, *own)
 
@@ -82,11 +84,12 @@ def probe_cxx(toolchain: Toolchain, *, environ: Mapping[str, str] | None = None)
         source = Path(folder) / "probe.cc"
         source.write_text(_PROBE_SOURCE, encoding="utf-8")
         base = (*command, *(flag for flag in CFLAGS if not flag.startswith("-std=")), "-std=gnu++17", "-shared")
-        plain, static, hidden, version = run_together(
+        plain, static, hidden, not_unique, version = run_together(
             [
                 (*base, str(source), "-o", str(Path(folder) / "plain.so")),
                 (*base, _STATIC, str(source), "-o", str(Path(folder) / "static.so")),
-                (*base, _NOT_UNIQUE, _HIDDEN, str(source), "-o", str(Path(folder) / "hidden.so")),
+                (*base, _HIDDEN, str(source), "-o", str(Path(folder) / "hidden.so")),
+                (*base, _NOT_UNIQUE, str(source), "-o", str(Path(folder) / "not_unique.so")),
                 (*without_launchers(command), "--version"),
             ],
             environ=environment,
@@ -99,7 +102,8 @@ def probe_cxx(toolchain: Toolchain, *, environ: Mapping[str, str] | None = None)
     path = without_launchers(command)[0]
     hasher = Hasher("cxx.2").field("driver", binary_identity(path)).field("arguments", command[1:])
     hasher.field("version", version.output).field("toolchain", toolchain.digest.hex)
-    return CxxCompiler(command, static.returncode == 0, hasher.digest(), hides_runtime=hidden.returncode == 0)
+    works = {"static_runtime": static, "hides_runtime": hidden, "can_avoid_unique": not_unique}
+    return CxxCompiler(command, digest=hasher.digest(), **{name: run.returncode == 0 for name, run in works.items()})
 
 
 def _find(toolchain: Toolchain, environ: Mapping[str, str]) -> tuple[str, ...]:
