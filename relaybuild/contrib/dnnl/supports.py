@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import prod
 
 from relaybuild.contrib.dnnl.pooling import pooling_of
 from relaybuild.ir.expr import Call
@@ -37,7 +38,15 @@ def _convolution_refusal(call: Call) -> str:
     return "" if found == ("NCHW", "OIHW", "NCHW") else f"found layouts {', '.join(found)}, expected NCHW, OIHW, NCHW"
 
 
-def _product_refusal(call: Call) -> str:
+def _dense_refusal(call: Call) -> str:
+    return ""
+
+
+def _matmul_refusal(call: Call) -> str:
+    leading = prod(call.tensor_type.static_shape[:-2])
+    # releases 2.6 and 3.2 read wrong matrices where each operand is broadcast along an axis of the other
+    if all(prod(each.tensor_type.static_shape[:-2]) != leading for each in call.args):
+        return "found leading axes along which either operand is broadcast, expected one operand to have them all"
     return ""
 
 
@@ -48,8 +57,8 @@ def _pooling_refusal(call: Call) -> str:
 
 _REFUSALS: Mapping[str, Callable[[Call], str]] = {
     "nn.conv2d": _convolution_refusal,
-    "nn.dense": _product_refusal,
-    "nn.matmul": _product_refusal,
+    "nn.dense": _dense_refusal,
+    "nn.matmul": _matmul_refusal,
     "nn.max_pool2d": _pooling_refusal,
     "nn.avg_pool2d": _pooling_refusal,
     "nn.global_avg_pool2d": _pooling_refusal,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from runners.packed import typed
 from runners.vendors import compare, require
@@ -77,8 +78,11 @@ class Program:
         for shape, is_transposed in zip(shapes, transposed):
             extents = [self.draw(st.sampled_from((extent, extent, 1))) for extent in leading]
             kept = extents[self.integer(0, len(extents)) :]
-            operands.append(self.param(*kept, *(reversed(shape) if is_transposed else shape)))
-        result = call_op("nn.matmul", operands, transpose_a=transposed[0], transpose_b=transposed[1])
+            operands.append(Var("x", TensorType((*kept, *(reversed(shape) if is_transposed else shape)))))
+        call = call_op("nn.matmul", operands, transpose_a=transposed[0], transpose_b=transposed[1])
+        assume(BACKEND.supports(call) is True)
+        self.params += operands
+        result = call
         return self.followed(result, (columns,))
 
     def followed(self, result: Call, bias: tuple[int, ...]) -> Expr:
@@ -133,6 +137,19 @@ def programs(draw: st.DrawFn) -> Program:
         kind = draw(st.sampled_from((Program.convolution, Program.convolution, Program.product, Program.pooling)))
         program.results.append(kind(program))
     return program
+
+
+def test_leading_axes_that_are_broadcast() -> None:
+    """Every way in which one operand can be, with either transposed."""
+    program = Program()
+    shapes = [(2, 3, 2), (1, 3, 2), (2, 1, 2), (2, 3, 1), (1, 1, 2), (2, 1, 1), (1, 3, 1), (3, 2), (3, 1), (2,), ()]
+    for a, b in product(shapes, shapes):
+        operands = [program.param(*a, 5, 4), program.param(*b, 3, 4)]
+        call = call_op("nn.matmul", operands, transpose_b=True)
+        if BACKEND.supports(call) is True:
+            program.results.append(call)
+    assert len(program.results) > 50
+    compare(BACKEND, program.params, program.results)
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])

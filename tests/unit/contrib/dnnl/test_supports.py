@@ -14,7 +14,8 @@ PARAMS = """%x: Tensor[(2, 6, 9, 8), float32], %w: Tensor[(4, 6, 3, 3), float32]
   %h: Tensor[(2, 9, 8, 6), float32], %k: Tensor[(3, 3, 6, 4), float32], %a: Tensor[(5, 7), float32],
   %d: Tensor[(3, 7), float32], %e: Tensor[(5, 7), float64], %f: Tensor[(3, 7), float64],
   %n: Tensor[(n, 7), float32], %z: Tensor[(0, 7), float32], %o: Tensor[(7,), float32],
-  %r: Tensor[(1, 1, 1, 1, 1, 5, 7), float32], %i: Tensor[(2, 6, 9, 8), int32]"""
+  %r: Tensor[(1, 1, 1, 1, 1, 5, 7), float32], %i: Tensor[(2, 6, 9, 8), int32],
+  %p: Tensor[(2, 1, 5, 7), float32], %q: Tensor[(3, 7, 4), float32], %t: Tensor[(2, 3, 7, 4), float32]"""
 
 
 def call_of(text: str) -> Call:
@@ -32,6 +33,7 @@ def call_of(text: str) -> Call:
         "nn.dense(%o, %d)",
         "nn.matmul(%a, %d, transpose_b=True)",
         "nn.matmul(%x, %x, transpose_b=True)",
+        "nn.matmul(%p, %t)",
         "nn.max_pool2d(%x, pool_size=[3, 3], padding=[1, 1, 1, 1], ceil_mode=True)",
         "nn.avg_pool2d(%x, pool_size=[2, 2], padding=[1, 0, 0, 0])",
         "nn.avg_pool2d(%x, pool_size=[2, 2], count_include_pad=True)",
@@ -65,6 +67,10 @@ def test_what_is_taken(text: str) -> None:
         (
             "nn.max_pool2d(%x, pool_size=[1, 2], padding=[1, 0, 0, 0])",
             "found padding (1, 0, 0, 0), expected less than the window (1, 2)",
+        ),
+        (
+            "nn.matmul(%p, %q)",
+            "found leading axes along which either operand is broadcast, expected one operand to have them all",
         ),
         (
             "nn.avg_pool2d(%x, pool_size=[2, 2], padding=[1, 0, 0, 0], count_include_pad=True)",
