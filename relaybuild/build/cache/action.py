@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -32,6 +33,8 @@ FORMAT = 1
 """The version of the mapping from actions to keys: another number, other keys."""
 
 PROGRAM = "relaybuild"
+
+_HEX_DIGEST = re.compile("[0-9a-f]{64}")
 
 Option: TypeAlias = (
     "bool | int | float | str | list[Option] | tuple[Option, ...] | frozenset[Option] | Mapping[str, Option] | None"
@@ -213,7 +216,7 @@ def decode_digest(data: bytes) -> Digest:
 
 def is_hex_digest(text: str) -> bool:
     """Whether a text is a SHA-256 in lower-case hexadecimal."""
-    return len(text) == 64 and all(character in "0123456789abcdef" for character in text)
+    return _HEX_DIGEST.fullmatch(text) is not None
 
 
 def _digest(data: bytes) -> Digest:

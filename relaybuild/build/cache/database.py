@@ -31,7 +31,10 @@ TIMEOUT = 5.0
 
 _NAME = "cache.db"
 _RAW_MODE = 1
-_BATCH = 200
+_ROWS_READ = 200
+_ROWS_WRITTEN = 100
+# A process that waits tries again more often than one that removes many rows lets others in.
+_PAUSE, _RETRY = 0.002, 0.001
 _LAST_USE = struct.Struct(">d")
 _COLUMNS = f"mode, filename, expire_time, CASE WHEN length(value) <= {MAX_VALUE + _LAST_USE.size} THEN value END"
 _GET = f"SELECT {_COLUMNS} FROM Cache WHERE key = ? AND raw = 1"
@@ -124,7 +127,7 @@ class DatabaseIndex:
         if not has_database(self._folder):
             return
         cursor = self._guarded(lambda: self._reader().execute(_ROWS))
-        while found := self._guarded(lambda: cursor.fetchmany(_BATCH)):
+        while found := self._guarded(lambda: cursor.fetchmany(_ROWS_READ)):
             for *columns, raw, key in found:
                 with contextlib.suppress(PoisonedEntry):
                     kind, name = _names(raw, key)
@@ -141,27 +144,36 @@ class DatabaseIndex:
             self._owner = os.getpid()
 
     def _guarded(self, ask: Callable[[], T]) -> T:
-        """The answer of `ask`; what SQLite and diskcache raise becomes IndexFailure."""
-        with self._lock:
-            if self._owner != os.getpid():
-                # Connections do not survive a fork.
-                self.close()
+        """The answer of `ask`, which is asked again while others hold the database's lock; what SQLite and diskcache
+        raise becomes IndexFailure."""
+        end = time.monotonic() + TIMEOUT
+        while True:
             try:
-                return ask()
+                with self._lock:
+                    if self._owner != os.getpid():
+                        # Connections do not survive a fork.
+                        self.close()
+                    return ask()
             except sqlite3.Error as error:
                 raise _failure(error) from error
             except OSError as error:
                 raise IndexFailure(type(error).__name__, str(error)) from error
             except Exception as error:
-                if type(error).__name__ == "Timeout":
-                    raise IndexFailure("busy", f"the index was locked for {TIMEOUT:g} seconds") from error
-                raise
+                if type(error).__name__ != "Timeout":
+                    raise
+                # diskcache says so of whatever SQLite has against the beginning of a transaction.
+                cause = error.__context__
+                if not isinstance(cause, sqlite3.Error) or not _is_busy(cause) or time.monotonic() >= end:
+                    raise _failure(cause if isinstance(cause, sqlite3.Error) else sqlite3.Error(error)) from error
+            time.sleep(_RETRY)
 
     def _in_batches(self, names: Sequence[str], one: Callable[[Any, str], object]) -> None:
         """Do something for each name, in transactions so short that other processes get their turn."""
-        for start in range(0, len(names), _BATCH):
+        for start in range(0, len(names), _ROWS_WRITTEN):
+            if start:
+                time.sleep(_PAUSE)
 
-            def ask(part: Sequence[str] = names[start : start + _BATCH]) -> None:
+            def ask(part: Sequence[str] = names[start : start + _ROWS_WRITTEN]) -> None:
                 cache = self._writer()
                 with cache.transact():
                     for name in part:
@@ -261,10 +273,14 @@ def _check(connection: sqlite3.Connection) -> None:
             raise PoisonedEntry(f"the database has the setting {name!r} = {value!r}", is_damaged=True)
 
 
+def _is_busy(error: sqlite3.Error) -> bool:
+    return "locked" in str(error) or "busy" in str(error)
+
+
 def _failure(error: sqlite3.Error) -> IndexFailure:
     text = str(error)
-    if "locked" in text or "busy" in text:
-        return IndexFailure("busy", text)
+    if _is_busy(error):
+        return IndexFailure("busy", f"{text}, for {TIMEOUT:g} seconds")
     if "full" in text:
         return IndexFailure("ENOSPC", text)
     if "readonly" in text:
@@ -279,7 +295,7 @@ def _open_cache(folder: Path) -> Any:
 
     from relaybuild.build.cache.inline_disk import InlineDisk
 
-    return diskcache.Cache(_literal(folder), timeout=TIMEOUT, disk=InlineDisk, **_OPTIONS)
+    return diskcache.Cache(_literal(folder), timeout=0, disk=InlineDisk, **_OPTIONS)
 
 
 def _literal(folder: Path) -> str:

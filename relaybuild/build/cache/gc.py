@@ -124,15 +124,14 @@ def _survey(records: Records, now: float) -> _Survey:
                 survey.stale.setdefault(row.kind, []).append(row.name)
             continue
         try:
-            outputs = Entry.decode(records.unsealed(row)).result.outputs
+            needed = Entry.blobs_of(records.unsealed(row))
         except OtherVersion:
             # Its blobs are not known to us; it is removed as any other when its time comes.
-            outputs = ()
+            needed = ()
         except RecordError:
             survey.stale.setdefault(row.kind, []).append(row.name)
             continue
-        needed = tuple({output.digest.hex for output in outputs if output.contents is None})
-        survey.entries.append((row.row.last_use, row.kind, row.name, size, needed))
+        survey.entries.append((row.row.last_use, row.kind, row.name, size, tuple(set(needed))))
     return survey
 
 

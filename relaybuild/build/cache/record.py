@@ -129,6 +129,16 @@ class Entry:
         except (WireError, KeyError) as error:
             raise RecordError(f"not an entry: {error}") from error
 
+    @staticmethod
+    def blobs_of(data: bytes) -> tuple[str, ...]:
+        """The blobs that the entry of a payload needs, by digest, without a look at the rest; raises RecordError."""
+        try:
+            results = [expect_bytes(value) for number, value in read_fields(data) if number == 1]
+            files = [dict(read_fields(expect_bytes(each))) for number, each in read_fields(results[0]) if number == 2]
+            return tuple(decode_digest(expect_bytes(parts[2])).hex for parts in files if 5 not in parts)
+        except (WireError, KeyError, IndexError) as error:
+            raise RecordError(f"not an entry: {error}") from error
+
     def belongs_to(self, key: str, namespace: str) -> bool:
         """Whether this is the entry of a key: its action has that digest."""
         try:

@@ -32,13 +32,16 @@ def optional_field(number: int, value: bytes | str) -> bytes:
 
 def read_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     """The fields of a message in order: number, and the integer or bytes. Raises WireError for what is no message."""
-    position = 0
-    while position < len(data):
-        tag, position = _read_varint(data, position)
-        number, kind = tag >> 3, tag & 7
+    position, end = 0, len(data)
+    while position < end:
+        tag = data[position]
+        position += 1
+        if tag >= 0x80:
+            tag, position = _read_varint(data, position - 1)
+        kind = tag & 7
         if kind == _VARINT:
             value, position = _read_varint(data, position)
-            yield number, value
+            yield tag >> 3, value
             continue
         if kind == _BYTES:
             length, position = _read_varint(data, position)
@@ -46,9 +49,9 @@ def read_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
             length = _FIXED[kind]
         else:
             raise WireError(f"a field of wire type {kind}")
-        if position + length > len(data):
+        if position + length > end:
             raise WireError("a field goes past the end")
-        yield number, data[position : position + length]
+        yield tag >> 3, data[position : position + length]
         position += length
 
 
@@ -87,10 +90,11 @@ def _varint(value: int) -> bytes:
 
 def _read_varint(data: bytes, position: int) -> tuple[int, int]:
     value = shift = 0
-    for place in range(position, min(position + _MAX_VARINT_BYTES, len(data))):
-        byte = data[place]
-        value |= (byte & 0x7F) << shift
+    # A slice: what is cut ends without a last byte.
+    for byte in data[position : position + _MAX_VARINT_BYTES]:
+        position += 1
         if byte < 0x80:
-            return value, place + 1
+            return value | byte << shift, position
+        value |= (byte & 0x7F) << shift
         shift += 7
     raise WireError("a number does not end")

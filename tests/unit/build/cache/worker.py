@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -119,6 +120,24 @@ def read(folder: str, seconds: str) -> None:
         misses = len(cache.journal.executed)
         errors = {failed.reason for failed in cache.journal.failed} - {"missing-blob", "damaged"}
     print(hits, misses, sorted(errors))
+
+
+def put(folder: str) -> None:
+    """Store results until a line comes; print how many, and the seconds of the median and of the slowest."""
+    seconds: list[float] = []
+    stop = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.readline(), stop.set()), daemon=True).start()
+    with open_cache(CacheSettings(Path(folder))) as cache:
+        cache.store(action(0), {"out": b"opens the database"})
+        print("ready", flush=True)
+        while not stop.is_set():
+            begin = time.monotonic()
+            cache.store(action(len(seconds) + 1), {"out": os.urandom(20_000)})
+            seconds.append(time.monotonic() - begin)
+            time.sleep(0.01)
+        assert not cache.journal.failed
+    seconds.sort()
+    print(len(seconds), f"{seconds[len(seconds) // 2]:.4f} {seconds[-1]:.4f}")
 
 
 def key() -> None:
