@@ -214,7 +214,8 @@ def _opened(settings: CacheSettings, *, must_write: bool = False) -> Iterator[tu
 
 def _stats_lines(facts: Mapping[str, Any]) -> Iterator[str]:
     yield f"{facts['entries']} entries, {facts['blobs']} blobs, {size_text(facts['bytes'])}"
-    yield f"{facts['runs']} runs, {time_text(facts['seconds_saved'])} saved"
+    saved = f", {time_text(facts['seconds_saved'])} saved" if facts["seconds_saved"] else ""
+    yield f"{facts['runs']} runs{saved}"
     layers = sorted({*facts["layers"], *facts["cached"], *facts["executed"]})
     if layers:
         columns = ("layers", "cached", "executed")

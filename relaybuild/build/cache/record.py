@@ -140,9 +140,11 @@ class Entry:
             raise RecordError(f"not an entry: {error}") from error
 
     def belongs_to(self, key: str, namespace: str) -> bool:
-        """Whether this is the entry of a key: its action has that digest."""
+        """Whether this is the entry of a key: its action is whole and has that digest."""
         try:
-            return Action.decode(self.action).key(namespace) == key
+            action = Action.decode(self.action)
+            action.components()
+            return action.key(namespace) == key
         except WireError:
             return False
 

@@ -1,4 +1,4 @@
-"""Keys: equal for equal work wherever it is done, different for different work, and those of the remote-execution API."""
+"""Keys: equal for equal work wherever it is done, else different, and those of the remote-execution API."""
 
 from __future__ import annotations
 
@@ -38,8 +38,12 @@ PARTS = st.fixed_dictionaries(
         "inputs": st.dictionaries(PATHS, DIGESTS, max_size=4).filter(
             lambda inputs: not any(b.startswith(f"{a}/") for a, b in itertools.permutations(inputs, 2))
         ),
-        "options": st.dictionaries(st.text(max_size=3).filter(lambda key: not key.startswith("$")), OPTIONS, max_size=3),
-        "environment": st.dictionaries(NAMES, st.text(st.characters(exclude_categories=["Cs"]), max_size=3), max_size=2),
+        "options": st.dictionaries(
+            st.text(max_size=3).filter(lambda key: not key.startswith("$")), OPTIONS, max_size=3
+        ),
+        "environment": st.dictionaries(
+            NAMES, st.text(st.characters(exclude_categories=["Cs"]), max_size=3), max_size=2
+        ),
         "outputs": st.sets(PATHS, max_size=2),
     }
 )

@@ -166,7 +166,9 @@ def test_a_value_that_is_too_long_is_refused(folder: CacheFolder) -> None:
         DatabaseIndex(folder).put("slot", NAMES[0], bytes(MAX_VALUE + 1))
 
 
-@pytest.mark.parametrize(("kind", "name"), [("../x", NAMES[0]), ("ac/..", "../../../etc"), ("ac", "xyz"), ("", NAMES[0])])
+@pytest.mark.parametrize(
+    ("kind", "name"), [("../x", NAMES[0]), ("ac/..", "../../../etc"), ("ac", "xyz"), ("", NAMES[0])]
+)
 def test_names_never_lead_outside(folder: CacheFolder, kind: str, name: str) -> None:
     with pytest.raises(ValueError, match="cannot name a file"):
         FileIndex(folder).put(kind, name, b"x")

@@ -169,9 +169,7 @@ DAMAGES: dict[str, tuple[Callable[[Cache, Hit], None], MissReason]] = {
 
 @pytest.mark.parametrize("is_shared", [False, True], ids=["database", "files"])
 @pytest.mark.parametrize("name", DAMAGES)
-def test_what_is_damaged_is_a_miss_with_a_reason_and_heals(
-    settings: CacheSettings, name: str, is_shared: bool
-) -> None:
+def test_what_is_damaged_is_a_miss_with_a_reason_and_heals(settings: CacheSettings, name: str, is_shared: bool) -> None:
     damage, reason = DAMAGES[name]
     shared = replace(settings, is_shared=is_shared)
     with open_cache(shared) as cache:

@@ -25,7 +25,8 @@ FIELDS = st.lists(
 @given(FIELDS)
 def test_fields_are_read_back(fields: list[tuple[int, int | bytes]]) -> None:
     data = b"".join(
-        varint_field(number, value) if isinstance(value, int) else bytes_field(number, value) for number, value in fields
+        varint_field(number, value) if isinstance(value, int) else bytes_field(number, value)
+        for number, value in fields
     )
     assert list(read_fields(data)) == fields
 

@@ -1,0 +1,158 @@
+"""Entries carried in a tar file arrive whole or are refused, and equal entries give equal files."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cache.conftest import action
+from relaybuild.build.cache.archive import Transfer, export_entries, import_entries
+from relaybuild.build.cache.hit import Hit
+from relaybuild.build.cache.settings import CacheSettings
+from relaybuild.build.cache.store import Cache, open_cache
+from relaybuild.digest import digest_bytes
+from relaybuild.errors import UserError
+
+LARGE = bytes(range(256)) * 20
+OUTPUTS = {"large": LARGE, "small": b"small"}
+
+
+def exported(cache: Cache, target: Path, **options: object) -> Transfer:
+    return export_entries(cache.records, cache.blobs, "main", target, **options)  # type: ignore[arg-type]
+
+
+def imported(cache: Cache, source: Path, namespace: str = "main") -> Transfer:
+    return import_entries(cache.records, cache.blobs, namespace, source)
+
+
+@pytest.fixture
+def archive(cache: Cache, tmp_path: Path) -> Path:
+    for number in (b"1", b"2"):
+        cache.store(action(x=number), OUTPUTS)
+    exported(cache, tmp_path / "a.tar")
+    return tmp_path / "a.tar"
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Cache:
+    return open_cache(CacheSettings(tmp_path / "other"))
+
+
+def test_entries_arrive(archive: Path, other: Cache) -> None:
+    assert imported(other, archive) == Transfer(2, 1, 0, ())
+    assert imported(other, archive) == Transfer(0, 1, 2, ())
+    found = other.lookup(action(x=b"1"))
+    assert isinstance(found, Hit)
+    assert found.read_all() == OUTPUTS
+
+
+def test_equal_entries_give_equal_bytes(archive: Path, cache: Cache, other: Cache, tmp_path: Path) -> None:
+    imported(other, archive)
+    exported(other, tmp_path / "b.tar")
+    assert (tmp_path / "b.tar").read_bytes() == archive.read_bytes()
+
+
+def test_chosen_entries_are_carried(archive: Path, cache: Cache, tmp_path: Path) -> None:
+    key = action(x=b"2").key("main")
+    assert exported(cache, tmp_path / "b.tar", keys=[key]) == Transfer(1, 1, 0, ())
+    with tarfile.open(tmp_path / "b.tar") as tar:
+        assert tar.getnames() == ["relaybuild-cache", f"cas/{digest_bytes(LARGE).hex}", f"ac/{key}"]
+
+
+def test_a_secret_is_not_carried(tmp_path: Path, other: Cache) -> None:
+    with open_cache(CacheSettings(tmp_path / "sealed", secret=b"secret")) as sealed:
+        sealed.store(action(x=b"1"), OUTPUTS)
+        assert exported(sealed, tmp_path / "a.tar").entries == 1
+    assert b"secret" not in (tmp_path / "a.tar").read_bytes()
+    assert imported(other, tmp_path / "a.tar").entries == 1
+
+
+def test_damaged_entries_are_left_out_and_told(cache: Cache, tmp_path: Path) -> None:
+    cache.store(action(x=b"1"), OUTPUTS)
+    cache.store(action(x=b"2"), {"small": b"small"})
+    cache.blobs.path_of(digest_bytes(LARGE).hex).unlink()
+    done = exported(cache, tmp_path / "a.tar")
+    assert (done.entries, done.blobs, len(done.refused)) == (1, 0, 1)
+    assert done.refused[0].endswith("is missing")
+
+
+Change = Callable[[str, bytes], "tuple[str, bytes] | None"]
+CHANGES: dict[str, tuple[Change, int]] = {
+    "an altered blob": (lambda name, data: (name, data[:-1] + b"x") if name.startswith("cas") else (name, data), 3),
+    "a cut blob": (lambda name, data: (name, data[:-1]) if name.startswith("cas") else (name, data), 3),
+    "no blob": (lambda name, data: None if name.startswith("cas") else (name, data), 2),
+    "an altered record": (lambda name, data: (name, data[:-1] + b"x") if name.startswith("ac") else (name, data), 2),
+    "another key": (lambda name, data: (f"ac/{'0' * 64}", data) if name.startswith("ac") else (name, data), 2),
+    "a path outside": (lambda name, data: ("../../evil", data) if name.startswith("ac") else (name, data), 2),
+    "an absolute path": (lambda name, data: ("/tmp/evil", data) if name.startswith("ac") else (name, data), 2),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_was_changed_on_the_way_is_refused(archive: Path, other: Cache, tmp_path: Path, name: str) -> None:
+    change, refused = CHANGES[name]
+    evil = tmp_path / "evil.tar"
+    with tarfile.open(archive) as source, tarfile.open(evil, "w") as target:
+        for member in source:
+            content = source.extractfile(member)
+            assert content is not None
+            if (changed := change(member.name, content.read())) is not None:
+                info = tarfile.TarInfo(changed[0])
+                info.size = len(changed[1])
+                target.addfile(info, io.BytesIO(changed[1]))
+    done = imported(other, evil)
+    assert (done.entries, len(done.refused)) == (0, refused)
+    assert not isinstance(other.lookup(action(x=b"1")), Hit)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.tar", "cache", "evil.tar", "other"]
+
+
+def test_links_and_folders_are_refused(archive: Path, other: Cache, tmp_path: Path) -> None:
+    evil = tmp_path / "evil.tar"
+    with tarfile.open(archive) as source, tarfile.open(evil, "w") as target:
+        head = source.next()
+        assert head is not None
+        target.addfile(head, source.extractfile(head))
+        for kind, name in ((tarfile.SYMTYPE, f"cas/{'1' * 64}"), (tarfile.DIRTYPE, f"ac/{'2' * 64}")):
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, "/etc/passwd"
+            target.addfile(member)
+    assert len(imported(other, evil).refused) == 2
+    assert list(other.blobs.blobs()) == []
+
+
+def test_entries_of_another_namespace_are_refused(archive: Path, settings: CacheSettings, tmp_path: Path) -> None:
+    with open_cache(replace(settings, folder=tmp_path / "other", namespace="release")) as other:
+        done = imported(other, archive, "release")
+        assert (done.entries, len(done.refused)) == (0, 2)
+        assert "namespace 'release'" in done.refused[0]
+
+
+@pytest.mark.parametrize("content", [b"", b"not a tar file" * 100, bytes(10240)])
+def test_what_is_no_export_is_the_users_mistake(other: Cache, tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "x.tar").write_bytes(content)
+    with pytest.raises(UserError, match=r"x\.tar: is no export of a cache"):
+        imported(other, tmp_path / "x.tar")
+    with pytest.raises(UserError, match="cannot be read: No such file"):
+        imported(other, tmp_path / "absent.tar")
+
+
+def test_an_export_that_was_cut_is_told(archive: Path, other: Cache, tmp_path: Path) -> None:
+    data = archive.read_bytes()
+    (tmp_path / "cut.tar").write_bytes(data[: 512 * 2 + 600])
+    with pytest.raises(UserError, match="is no export of a cache"):
+        imported(other, tmp_path / "cut.tar")
+    assert list(other.records.rows()) == []
+
+
+def test_an_export_appears_whole_or_not_at_all(cache: Cache, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot write"):
+        exported(cache, tmp_path / "absent" / "a.tar")
+    (tmp_path / "a.tar").write_text("old")
+    assert exported(cache, tmp_path / "a.tar").entries == 0
+    with tarfile.open(tmp_path / "a.tar") as tar:
+        assert tar.getnames() == ["relaybuild-cache"]
