@@ -13,10 +13,21 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from relaybuild.build.cache.store import Cache
 from relaybuild.build.files import writing
+from relaybuild.build.moment import Moment
 from relaybuild.build.process import run_together
-from relaybuild.build.toolchain import CFLAGS, Toolchain, binary_identity, resolve_command, without_launchers
+from relaybuild.build.tool_record import ToolRecords
+from relaybuild.build.toolchain import (
+    CFLAGS,
+    Toolchain,
+    binary_identity,
+    include_folders,
+    resolve_command,
+    without_launchers,
+)
 from relaybuild.digest import Digest, Hasher
 from relaybuild.errors import UserError
 
@@ -32,6 +43,10 @@ _INSTALL = """install one:
     Alpine:          apk add g++
     macOS:           xcode-select --install
 or name one with the variable CXX"""
+
+_QUESTIONS = (("--version",), ("-print-prog-name=cc1plus",), ("-E", "-Wp,-v", "-x", "c++", os.devnull))
+
+_ABILITIES = ("static_runtime", "hides_runtime", "can_avoid_unique")
 
 _STATIC = "-static-libstdc++"
 _HIDDEN = "-Wl,--exclude-libs,ALL"
@@ -50,7 +65,8 @@ class CxxCompiler:
     `command` is how it is called, launcher and own arguments included; `digest` identifies it by content. Its runtime
     library is linked in statically where `static_runtime` says that this works. Its symbols stay inside of the library
     where `hides_runtime` says that this works, and those of our own code are not unique in a process where
-    `can_avoid_unique` does: one that is would keep the library loaded for ever.
+    `can_avoid_unique` does: one that is would keep the library loaded for ever. `launcher` and `include_dirs` are as a
+    `Toolchain` has them.
     """
 
     command: tuple[str, ...]
@@ -58,6 +74,13 @@ class CxxCompiler:
     digest: Digest
     hides_runtime: bool = False
     can_avoid_unique: bool = False
+    launcher: tuple[str, ...] = ()
+    include_dirs: tuple[str, ...] = ()
+
+    @property
+    def compiler_command(self) -> tuple[str, ...]:
+        """`command` without a launcher."""
+        return without_launchers(self.command[len(self.launcher) :])
 
     @property
     def cflags(self) -> tuple[str, ...]:
@@ -70,46 +93,93 @@ class CxxCompiler:
     def link_command(self) -> tuple[str, ...]:
         """The compiler without a launcher, and what its links begin with."""
         static = (_STATIC,) if self.static_runtime else ()
-        return (*without_launchers(self.command), *static, *((_HIDDEN,) if self.hides_runtime else ()))
+        return (*self.compiler_command, *static, *((_HIDDEN,) if self.hides_runtime else ()))
 
 
-def probe_cxx(toolchain: Toolchain, *, environ: Mapping[str, str] | None = None) -> CxxCompiler:
+def probe_cxx(
+    toolchain: Toolchain, *, environ: Mapping[str, str] | None = None, cache: Cache | None = None
+) -> CxxCompiler:
     """Find and try the C++ compiler: `$CXX`, else the C compiler's counterpart, else `c++`, `g++` or `clang++`.
 
-    Raises UserError if there is none, ToolError with its output if it cannot make a shared library.
+    A `cache` remembers what was found out, as for `probe`. Raises UserError if there is none, ToolError with its output
+    if it cannot make a shared library.
     """
     environment = os.environ if environ is None else environ
     command = _find(toolchain, environment)
+    records = ToolRecords(cache, environment)
+    kind = f"c++/{toolchain.digest}"
+    if (facts := records.recall(kind, command)) is not None and (known := _from_facts(command, toolchain, facts)):
+        return known
+    return _tried(command, toolchain, environment, records, kind)
+
+
+def _tried(
+    command: tuple[str, ...], toolchain: Toolchain, environ: Mapping[str, str], records: ToolRecords, kind: str
+) -> CxxCompiler:
+    own = command[len(toolchain.launcher) :]
+    compiler = without_launchers(own)
     with writing(Path(tempfile.gettempdir())), tempfile.TemporaryDirectory(prefix="relaybuild-probe-") as folder:
+        start = Moment.now(Path(folder))
         source = Path(folder) / "probe.cc"
         source.write_text(_PROBE_SOURCE, encoding="utf-8")
-        base = (*command, *(flag for flag in CFLAGS if not flag.startswith("-std=")), "-std=gnu++17", "-shared")
-        plain, static, hidden, not_unique, version = run_together(
+        base = (*own, *(flag for flag in CFLAGS if not flag.startswith("-std=")), "-std=gnu++17", "-shared")
+        plain, static, hidden, not_unique, *answers = run_together(
             [
                 (*base, str(source), "-o", str(Path(folder) / "plain.so")),
                 (*base, _STATIC, str(source), "-o", str(Path(folder) / "static.so")),
                 (*base, _HIDDEN, str(source), "-o", str(Path(folder) / "hidden.so")),
                 (*base, _NOT_UNIQUE, str(source), "-o", str(Path(folder) / "not_unique.so")),
-                (*without_launchers(command), "--version"),
+                *((*compiler, *question) for question in _QUESTIONS),
             ],
-            environ=environment,
+            environ=environ,
         )
-    name = shlex.join(command)
     plain.check(
-        f"the C++ compiler '{name}' cannot make a shared library; mend its installation (are the C++ library's "
-        "headers, 'libstdc++-dev' or 'libstdc++-devel', there?) or name another with the variable CXX"
+        f"the C++ compiler '{shlex.join(own)}' cannot make a shared library; mend its installation (are the C++ "
+        "library's headers, 'libstdc++-dev' or 'libstdc++-devel', there?) or name another with the variable CXX"
     )
-    path = without_launchers(command)[0]
-    hasher = Hasher("cxx.2").field("driver", binary_identity(path)).field("arguments", command[1:])
-    hasher.field("version", version.output).field("toolchain", toolchain.digest.hex)
-    works = {"static_runtime": static, "hides_runtime": hidden, "can_avoid_unique": not_unique}
-    return CxxCompiler(command, digest=hasher.digest(), **{name: run.returncode == 0 for name, run in works.items()})
+    version, proper, included = (answer.output.strip() for answer in answers)
+    found = shutil.which(proper, path=environ.get("PATH"))
+    hasher = Hasher("cxx.3").field("driver", binary_identity(compiler[0])).field("arguments", compiler[1:])
+    hasher.field("cc1plus", binary_identity(found) if found else None)
+    hasher.field("version", version).field("toolchain", toolchain.digest.hex)
+    works = {name: run.returncode == 0 for name, run in zip(_ABILITIES, (static, hidden, not_unique))}
+    result = CxxCompiler(
+        command,
+        digest=hasher.digest(),
+        launcher=toolchain.launcher,
+        include_dirs=include_folders(included),
+        **works,
+    )
+    programs = (compiler[0], proper) if found else (compiler[0],)
+    runtimes = [os.path.join(place, "libstdc++.a") for place in toolchain.library_dirs]
+    records.remember(kind, command, _facts(result), programs, runtimes, since=start)
+    return result
+
+
+def _facts(compiler: CxxCompiler) -> dict[str, Any]:
+    """What a record of a compiler says, beside its command."""
+    digest = (compiler.digest.hex, compiler.digest.size)
+    return {name: getattr(compiler, name) for name in (*_ABILITIES, "include_dirs")} | {"digest": digest}
+
+
+def _from_facts(command: tuple[str, ...], toolchain: Toolchain, facts: Mapping[str, Any]) -> CxxCompiler | None:
+    """The compiler that a record tells of; None for a record of another shape."""
+    try:
+        return CxxCompiler(
+            command,
+            digest=Digest(*facts["digest"]),
+            launcher=toolchain.launcher,
+            include_dirs=tuple(map(str, facts["include_dirs"])),
+            **{name: bool(facts[name]) for name in _ABILITIES},
+        )
+    except (KeyError, TypeError):
+        return None
 
 
 def _find(toolchain: Toolchain, environ: Mapping[str, str]) -> tuple[str, ...]:
     search = environ.get("PATH")
     if text := environ.get("CXX", "").strip():
-        return resolve_command(text, "the variable CXX", environ)
+        return (*toolchain.launcher, *resolve_command(text, "the variable CXX", environ))
     compiler = toolchain.compiler_command
     launchers = toolchain.command[: len(toolchain.command) - len(compiler)]
     if match := _NAME.match(Path(compiler[0]).name):

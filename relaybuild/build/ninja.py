@@ -5,6 +5,7 @@ It does not know what the rules build.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -17,13 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from relaybuild.build.process import tool_environment
+from relaybuild.build.process import run_together, tool_environment
 from relaybuild.errors import InternalError, ToolError, UserError
 
 _WIDTH = 110
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _STATUS = "[relaybuild %f %t] "
 _STATUS_LINE = re.compile(r"\[relaybuild (\d+) (\d+)\] (.*)")
+_DEPS_LINE = re.compile(r": #deps \d+, deps mtime \d+ \(VALID\)$")
 _FAILED_LINE = re.compile(r"FAILED: (?:\[code=(\d+)\] )?")
 
 
@@ -149,14 +151,18 @@ def find_ninja() -> str:
 
 
 def run_ninja(
-    directory: Path, jobs: int | None, on_progress: Callable[[int, int], None] | None
+    directory: Path,
+    jobs: int | None,
+    on_progress: Callable[[int, int], None] | None,
+    targets: Sequence[str] = (),
 ) -> tuple[FinishedEdge, ...]:
-    """Bring everything in `directory/build.ninja` up to date, at most `jobs` steps at a time (None: ninja's choice).
+    """Bring `targets` (default: what the file says) of `directory/build.ninja` up to date, at most `jobs` steps at a
+    time (None: ninja's choice).
 
     Calls `on_progress(finished, total)` after each step, where `total` counts what had to be done this time. Returns
     the steps that ran. The first step that fails becomes a ToolError with that step's command and output alone.
     """
-    command = [find_ninja(), *(["-j", str(jobs)] if jobs is not None else [])]
+    command = [find_ninja(), *(["-j", str(jobs)] if jobs is not None else []), *targets]
     environment = tool_environment() | {"NINJA_STATUS": _STATUS}
     start = time.perf_counter()
     reader = _OutputReader(start, on_progress)
@@ -170,6 +176,32 @@ def run_ninja(
             raise
     reader.check(command, process.returncode)
     return tuple(reader.finished)
+
+
+def read_dependencies(directory: Path) -> dict[str, tuple[str, ...]]:
+    """What each output was made of when it was last made, as compilers said (`deps`); both as ninja's file has them.
+
+    Outputs that are not any more what was made then are left out. Raises ToolError.
+    """
+    (result,) = run_together([(find_ninja(), "-C", str(directory), "-t", "deps")])
+    result.check("ninja does not tell what outputs were made of")
+    found: dict[str, tuple[str, ...]] = {}
+    for block in result.output.split("\n\n"):
+        head, *lines = block.splitlines() or [""]
+        if match := _DEPS_LINE.search(head):
+            found[head[: match.start()]] = tuple(line.removeprefix("    ") for line in lines)
+    return found
+
+
+def read_durations(directory: Path) -> dict[str, float]:
+    """How many seconds the step that makes each output took when it last ran; empty where ninja's log says nothing."""
+    found: dict[str, float] = {}
+    with contextlib.suppress(OSError):
+        for line in (directory / ".ninja_log").read_text(encoding="utf-8", errors="replace").splitlines():
+            fields = line.split("\t")
+            if len(fields) == 5 and fields[0].isdigit() and fields[1].isdigit():
+                found[fields[3]] = (int(fields[1]) - int(fields[0])) / 1000
+    return found
 
 
 def _started(command: Sequence[str], directory: Path, environment: Mapping[str, str]) -> subprocess.Popen[str]:

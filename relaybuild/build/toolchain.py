@@ -10,19 +10,36 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from relaybuild.build.cache.store import Cache
 from relaybuild.build.files import writing
+from relaybuild.build.moment import Moment
 from relaybuild.build.process import Completed, run_together
+from relaybuild.build.tool_record import LAUNCHERS, ToolRecords
 from relaybuild.digest import Digest, Hasher, digest_file
 from relaybuild.errors import UserError
 
-_LAUNCHERS = frozenset(("ccache", "sccache", "distcc", "icecc", "buildcache"))
+LAUNCHER_VARIABLE = "RELAYBUILD_COMPILER_LAUNCHER"
+"""The variable with the command that every compilation goes through (`ccache`); links and weights never do."""
 
 # <string.h> shows that the C library's headers are there; <math.h> would too, and takes 10 ms more.
 _PROBE_SOURCE = """\
 #include <string.h>
 int rb_probe(const char *text) { return (int)strlen(text); }
 """
+
+_QUESTIONS = (
+    ("--version",),
+    ("-dumpmachine",),
+    ("-print-prog-name=cc1",),
+    ("-print-prog-name=as",),
+    ("-print-prog-name=ld",),
+    ("-print-search-dirs",),
+    ("-E", "-Wp,-v", "-x", "c", os.devnull),
+)
+
+_FACTS = ("family", "version", "machine", "is_elf", "elf_machine", "include_dirs", "library_dirs")
 
 _INSTALL = """install one:
     Debian, Ubuntu:  apt-get install gcc libc6-dev
@@ -65,7 +82,9 @@ class Toolchain:
     or `clang`; `machine` is what it says it compiles for, such as `x86_64-linux-gnu`. `is_elf` tells whether its
     libraries are ELF files; `elf_machine` is their ELF machine number if they are 64-bit and little-endian, else None.
     `digest` identifies the driver, the compiler proper, the assembler, the linker and the version text by content, not
-    by path or time.
+    by path or time; no launcher is part of it. `launcher` are the words at the beginning of `command` that were not
+    part of the compiler's own command. Headers are looked for in `include_dirs` and libraries in `library_dirs`, in
+    that order, after what a command says itself.
     """
 
     command: tuple[str, ...]
@@ -76,11 +95,14 @@ class Toolchain:
     is_elf: bool
     elf_machine: int | None
     digest: Digest
+    launcher: tuple[str, ...] = ()
+    include_dirs: tuple[str, ...] = ()
+    library_dirs: tuple[str, ...] = ()
 
     @property
     def compiler_command(self) -> tuple[str, ...]:
         """`command` without a launcher such as ccache: for links, and for what must not go through a cache."""
-        return without_launchers(self.command)
+        return without_launchers(self.command[len(self.launcher) :])
 
     @property
     def cflags(self) -> tuple[str, ...]:
@@ -96,23 +118,43 @@ class Toolchain:
         return f"{self.family} {self.version} ({self.machine}, {shlex.join(self.command)})"
 
 
-def probe(cc: str | None = None, *, environ: Mapping[str, str] | None = None) -> Toolchain:
+def probe(cc: str | None = None, *, environ: Mapping[str, str] | None = None, cache: Cache | None = None) -> Toolchain:
     """Find and try the compiler: `cc` if given, else `$CC`, else `cc`, `gcc` or `clang` on the PATH.
 
-    `cc` and `$CC` may be a path or a command with words (`ccache gcc -m64`). Raises UserError if there is none or it is
-    neither gcc nor clang, ToolError with its output if it is there but cannot make a shared library.
+    `cc` and `$CC` may be a path or a command with words (`ccache gcc -m64`); `$RELAYBUILD_COMPILER_LAUNCHER` goes
+    before them. A `cache` remembers what was found out, and no process is started as long as that must still hold.
+
+    Raises UserError if there is none or it is neither gcc nor clang, ToolError with its output if it is there but
+    cannot make a shared library.
     """
     environment = os.environ if environ is None else environ
-    command = _find(cc, environment)
-    compiler = without_launchers(command)
+    launcher = resolve_launcher(environment)
+    command = (*launcher, *_find(cc, environment))
+    records = ToolRecords(cache, environment)
+    if (facts := records.recall("c", command)) is not None and (known := _from_facts(command, launcher, facts)):
+        return known
+    return _tried(command, launcher, environment, records)
+
+
+def _tried(
+    command: tuple[str, ...], launcher: tuple[str, ...], environ: Mapping[str, str], records: ToolRecords
+) -> Toolchain:
+    own = command[len(launcher) :]
+    compiler = without_launchers(own)
     with writing(Path(tempfile.gettempdir())), tempfile.TemporaryDirectory(prefix="relaybuild-probe-") as folder:
-        trial = _trial(command, Path(folder))
-        questions = ("--version", "-dumpmachine", "-print-prog-name=cc1", "-print-prog-name=as", "-print-prog-name=ld")
-        results = run_together([trial, *((*compiler, question) for question in questions)], environ=environment)
-        _check(results, command)
+        start = Moment.now(Path(folder))
+        trial = _trial(own, Path(folder))
+        results = run_together(
+            [trial, *((*compiler, *question) for question in _QUESTIONS), *_launched_trials(command, launcher, folder)],
+            environ=environ,
+        )
+        _check(results, own)
+        _check_launcher(results[1 + len(_QUESTIONS) :], launcher)
         is_elf, elf_machine = _object_format(Path(folder) / "probe.so")
-    version_text, machine, *programs = (result.output.strip() for result in results[1:])
-    return Toolchain(
+    version_text, machine, *programs, searched, included = (
+        result.output.strip() for result in results[1 : 1 + len(_QUESTIONS)]
+    )
+    toolchain = Toolchain(
         command=command,
         path=Path(compiler[0]),
         family=_family(version_text, command),
@@ -120,8 +162,85 @@ def probe(cc: str | None = None, *, environ: Mapping[str, str] | None = None) ->
         machine=machine,
         is_elf=is_elf,
         elf_machine=elf_machine,
-        digest=_identity(compiler, version_text, machine, programs, environment),
+        digest=_identity(compiler, version_text, machine, programs, environ),
+        launcher=launcher,
+        include_dirs=include_folders(included),
+        library_dirs=_folders_of("libraries", searched),
     )
+    files = _rivals(_folders_of("programs", searched), programs)
+    used = [program for program in programs if shutil.which(program, path=environ.get("PATH"))]
+    records.remember("c", command, _facts(toolchain), (compiler[0], *used), files, since=start)
+    return toolchain
+
+
+def _facts(toolchain: Toolchain) -> dict[str, Any]:
+    """What a record of a toolchain says, beside its command."""
+    digest = (toolchain.digest.hex, toolchain.digest.size)
+    return {name: getattr(toolchain, name) for name in _FACTS} | {"digest": digest}
+
+
+def _from_facts(command: tuple[str, ...], launcher: tuple[str, ...], facts: Mapping[str, Any]) -> Toolchain | None:
+    """The toolchain that a record tells of; None for a record of another shape."""
+    try:
+        fields: dict[str, Any] = {name: facts[name] for name in _FACTS}
+        fields |= {name: tuple(map(str, fields[name])) for name in ("include_dirs", "library_dirs")}
+        path = Path(without_launchers(command[len(launcher) :])[0])
+        return Toolchain(command=command, path=path, digest=Digest(*facts["digest"]), launcher=launcher, **fields)
+    except (KeyError, TypeError, IndexError):
+        return None
+
+
+def include_folders(text: str) -> tuple[str, ...]:
+    """Where a preprocessor looks for headers, from what it prints with `-v`: those that are not there come first, for
+    where they would stand is not said, and they may come to be."""
+    _, _, listing = text.partition("search starts here:")
+    listing = listing.partition("End of search list.")[0]
+    absent = re.findall(r'^ignoring nonexistent directory "(.*)"$', text, re.MULTILINE)
+    present = [line.strip().removesuffix(" (framework directory)") for line in listing.splitlines() if line[:1] == " "]
+    return tuple(dict.fromkeys((*absent, *present)))
+
+
+def _folders_of(kind: str, searched: str) -> tuple[str, ...]:
+    """A list of folders from `-print-search-dirs`."""
+    match = re.search(rf"^{kind}: =?(.*)$", searched, re.MULTILINE)
+    return tuple(dict.fromkeys(folder for folder in match[1].split(os.pathsep) if folder)) if match else ()
+
+
+def _rivals(folders: Sequence[str], programs: Sequence[str]) -> list[str]:
+    """Files that would be run in place of the programs if they existed."""
+    rivals: list[str] = []
+    for role, program in zip(("cc1", "as", "ld"), programs):
+        for folder in folders:
+            candidate = os.path.join(folder, role)
+            if candidate == program or (os.path.isabs(program) and _is_same_file(candidate, program)):
+                break
+            rivals.append(candidate)
+    return rivals
+
+
+def _is_same_file(first: str, second: str) -> bool:
+    try:
+        return os.path.samefile(first, second)
+    except OSError:
+        return False
+
+
+def resolve_launcher(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The words of `$RELAYBUILD_COMPILER_LAUNCHER`, its program as an absolute path; raises UserError."""
+    text = environ.get(LAUNCHER_VARIABLE, "").strip()
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise UserError(f"the variable {LAUNCHER_VARIABLE} ('{text}') cannot be split into words: {error}") from error
+    if not words:
+        return ()
+    path = shutil.which(words[0], path=environ.get("PATH"))
+    if path is None:
+        raise UserError(
+            f"the compiler launcher '{words[0]}' (from the variable {LAUNCHER_VARIABLE}) was not found or is not "
+            "executable; install it, or unset the variable"
+        )
+    return (os.path.abspath(path), *words[1:])
 
 
 def _find(cc: str | None, environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -152,14 +271,14 @@ def resolve_command(text: str, origin: str, environ: Mapping[str, str]) -> tuple
         if path is None:
             raise UserError(f"the compiler '{word}' (from {origin}) was not found or is not executable; {_INSTALL}")
         resolved.append(os.path.abspath(path))
-        if Path(word).stem not in _LAUNCHERS or index + 1 == len(words):
+        if Path(word).stem not in LAUNCHERS or index + 1 == len(words):
             return (*resolved, *words[index + 1 :])
     raise UserError(f"the compiler command (from {origin}) is empty; {_INSTALL}")
 
 
 def without_launchers(command: Sequence[str]) -> tuple[str, ...]:
     """A compiler's command without ccache and its like before it."""
-    first = next((i for i, word in enumerate(command) if Path(word).stem not in _LAUNCHERS), 0)
+    first = next((i for i, word in enumerate(command) if Path(word).stem not in LAUNCHERS), 0)
     return tuple(command[first:])
 
 
@@ -167,6 +286,20 @@ def _trial(command: Sequence[str], folder: Path) -> tuple[str, ...]:
     source = folder / "probe.c"
     source.write_text(_PROBE_SOURCE, encoding="utf-8")
     return (*command, *CFLAGS, "-shared", str(source), "-o", str(folder / "probe.so"), "-lm")
+
+
+def _launched_trials(command: Sequence[str], launcher: Sequence[str], folder: str) -> list[tuple[str, ...]]:
+    """The compilation that shows that a launcher works; none without a launcher."""
+    source, output = str(Path(folder) / "probe.c"), str(Path(folder) / "probe.o")
+    return [(*command, *CFLAGS, "-c", source, "-o", output)] if launcher else []
+
+
+def _check_launcher(results: Sequence[Completed], launcher: Sequence[str]) -> None:
+    for result in results:
+        result.check(
+            f"the compiler launcher '{shlex.join(launcher)}' (from the variable {LAUNCHER_VARIABLE}) cannot compile a "
+            "file; mend it, or unset the variable"
+        )
 
 
 def _check(results: Sequence[Completed], command: Sequence[str]) -> None:

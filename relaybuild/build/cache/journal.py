@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class MissReason(str, Enum):
@@ -36,11 +36,11 @@ class Storing(str, Enum):
     TOO_LARGE = "too-large"
     NO_SPACE = "no-space"
     NOT_WRITABLE = "not-writable"
+    BYPASSED = "bypassed"
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """One named input that is not what it was: None stands for one that was not, or is no longer there."""
 
     component: str
@@ -48,7 +48,7 @@ class Change:
     new: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Looked:
     """An action was looked up. `reason` is None for a hit; `changes` say what differs from the last action in its slot;
     `saved` is how many seconds it took when it was executed."""
@@ -63,7 +63,7 @@ class Looked:
     saved: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Executed:
     """An action was executed, in so many seconds; `products` are the digests that later actions may name.
 
@@ -84,7 +84,7 @@ class Executed:
     stored_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Failed:
     """The cache could not do something, which cost time and nothing else. `reason` is a word to count."""
 

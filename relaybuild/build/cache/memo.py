@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from relaybuild.digest import Digest, Hasher, digest_file
 
 RACY_SECONDS = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class FileState:
+class FileState(NamedTuple):
     """What tells that a file was changed, as far as the file system says."""
 
     device: int
@@ -70,6 +68,14 @@ class Inputs:
         if path not in self._known:
             self._known[path] = self._look(path)
         return self._known[path][1]
+
+    def __contains__(self, path: Path) -> bool:
+        """Whether a file was digested already."""
+        return path in self._known
+
+    def __iter__(self) -> Iterator[Path]:
+        """The files that were digested."""
+        return iter(self._known)
 
     def changed(self) -> list[Path]:
         """The files that are not any more what was digested: no result of this run may be stored."""

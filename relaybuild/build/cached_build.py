@@ -1,0 +1,160 @@
+"""Builds a library with a cache: looks first, compiles and links what is missing, keeps it; knows no key.
+
+The link is looked up as soon as the digests of all objects are known. If the library is there, no object is placed and
+ninja is not started. Objects that are there are plain inputs of the link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from relaybuild.build.cache.action import Action, ActionBuilder
+from relaybuild.build.cache.hit import DamagedResult
+from relaybuild.build.cache.settings import Mode
+from relaybuild.build.cache.store import Cache
+from relaybuild.build.files import publish, writing
+from relaybuild.build.link_layer import LinkLayer
+from relaybuild.build.moment import Moment
+from relaybuild.build.ninja import FinishedEdge, read_durations
+from relaybuild.build.object_layer import OUTPUT, KnownObject, ObjectLayer
+from relaybuild.build.process import tool_environment
+from relaybuild.build.step_clock import StepClock
+from relaybuild.build.workspace import LIBRARY, OBJECT, OnProgress, Workspace, unit_file_of
+from relaybuild.digest import Digest, Hasher, digest_file
+
+_WAIT_SECONDS = 600.0
+"""How long to wait for another process that builds the same library; the wait ends with that process."""
+
+
+@dataclass
+class CachedBuild:
+    """One build of a library at `output`, with a cache; `jobs`, `on_progress` and `keep` are as for `build_library`."""
+
+    cache: Cache
+    workspace: Workspace
+    output: Path
+    jobs: int | None
+    on_progress: OnProgress | None
+    keep: bool
+    clock: StepClock
+
+    def __post_init__(self) -> None:
+        environ, inputs = tool_environment(), self.cache.inputs()
+        self._objects = ObjectLayer(self.cache, self.workspace, inputs, environ)
+        self._link = LinkLayer(self.cache, self.workspace, inputs, environ)
+
+    def run(self) -> tuple[FinishedEdge, ...]:
+        """Put the library at the output; the steps that ran. Raises UserError and ToolError as `build_library`."""
+        objects = self._objects.describe()
+        with self.cache.claim(self._claim(objects), _WAIT_SECONDS):
+            for known in objects:
+                self._objects.look_up(known)
+            self.clock.step("write")
+            if self._is_found(objects):
+                self._finish_steps(())
+                return ()
+            compiled = self._compile_missing(objects)
+            if compiled and self._is_found(objects):
+                self._finish_steps(compiled)
+                return compiled
+            linked = self._link_library(objects, compiled)
+        return (*compiled, *linked)
+
+    def _claim(self, objects: Sequence[KnownObject]) -> Action:
+        """What only one process should do at a time: this library, as far as it is known before it is made."""
+        hasher = Hasher("build.1")
+        for known in objects:
+            hasher.field(known.unit.name, known.key_part)
+        weights = self.workspace.spec.weights
+        hasher.field("weights", weights.digest if weights else None)
+        return ActionBuilder(OBJECT, "build").input("objects", hasher.digest()).build()
+
+    def _is_found(self, objects: Sequence[KnownObject]) -> bool:
+        """Whether all objects are known and the cache had the library, which is at the output then."""
+        digests = _digests(objects)
+        if len(digests) != len(objects) or not self._link.fetch(digests, self.output):
+            return False
+        if self.keep:
+            self.workspace.write_sources(self.workspace.units)
+            self.workspace.remove_strangers()
+        return True
+
+    def _compile_missing(self, objects: Sequence[KnownObject]) -> tuple[FinishedEdge, ...]:
+        """Make the objects that the cache does not have, and keep them; the steps that ran."""
+        workspace = self.workspace
+        workspace.write_sources([known.unit for known in objects if self.keep or known.hit is None])
+        workspace.remove_strangers()
+        if self.cache.settings.mode is Mode.RECACHE:
+            workspace.remove_products()
+        self._place(objects)
+        missing = [known for known in objects if known.hit is None]
+        workspace.write_sources(known.unit for known in missing)
+        workspace.write_rules([known.unit for known in missing])
+        self.clock.step("write")
+        if not missing:
+            return ()
+        with writing(workspace.directory):
+            start = Moment.now(workspace.directory)
+        edges = workspace.compile(self.jobs, self._progress(later=1))
+        self._keep_objects(missing, edges, start)
+        return edges
+
+    def _place(self, objects: Sequence[KnownObject]) -> None:
+        """Put the objects that were found where the link reads them; damaged ones count as not found."""
+        with writing(self.workspace.directory):
+            for known in objects:
+                if known.hit is not None:
+                    try:
+                        known.hit.place({OUTPUT: self.workspace.object(known.unit)}, self._objects.inputs)
+                    except DamagedResult:
+                        known.hit = known.digest = None
+
+    def _keep_objects(self, missing: Sequence[KnownObject], edges: Sequence[FinishedEdge], start: Moment) -> None:
+        workspace = self.workspace
+        ran = {unit_file_of(edge) for edge in edges}
+        dependencies = workspace.dependencies()
+        durations = read_durations(workspace.directory)
+        self._objects.finish_compiling()
+        with writing(workspace.directory):
+            for known in missing:
+                unit = known.unit
+                if unit.file_name in ran:
+                    seconds = durations.get(f"obj/{unit.name}.o", 0.0)
+                    self._objects.keep(known, dependencies.get(unit.name, ()), start, seconds)
+                else:
+                    # Ninja found it up to date by its times, which is not enough to share it.
+                    known.digest = digest_file(workspace.object(unit))
+
+    def _link_library(
+        self, objects: Sequence[KnownObject], compiled: Sequence[FinishedEdge]
+    ) -> tuple[FinishedEdge, ...]:
+        workspace = self.workspace
+        self.clock.step(OBJECT)
+        workspace.write_weights()
+        self.clock.step("weights")
+        edges = workspace.make(self.jobs, self._progress(earlier=len(compiled)))
+        self.clock.step("link")
+        if edges:
+            with writing(workspace.directory):
+                seconds = read_durations(workspace.directory).get(LIBRARY, 0.0)
+                self._link.keep(_digests(objects), seconds)
+        publish(workspace.library, self.output, keep_source=self.keep)
+        self.clock.step("publish")
+        return edges
+
+    def _finish_steps(self, compiled: Sequence[FinishedEdge]) -> None:
+        """Where the cache had the library, putting it in its place is all there was to do after the objects."""
+        self.clock.step(OBJECT if compiled else "publish")
+
+    def _progress(self, *, earlier: int = 0, later: int = 0) -> OnProgress | None:
+        """Reports of one of two runs of ninja, as if they were one."""
+        report = self.on_progress
+        if report is None:
+            return None
+        return lambda finished, total: report(earlier + finished, earlier + total + later)
+
+
+def _digests(objects: Sequence[KnownObject]) -> Mapping[str, Digest]:
+    return {known.unit.name: known.digest for known in objects if known.digest is not None}

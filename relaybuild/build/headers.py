@@ -1,0 +1,153 @@
+"""Which headers a translation unit read, under names without a place, and what else decided that; compiles nothing.
+
+A header below an include folder of the build is `include/<number of the folder>/<path>`, any other one is
+`system/<absolute path>`. What the compiler reads depends on more than these files: a file of the same name in a place
+that is searched earlier would be read in a header's stead (a shadow), and a text can ask whether a header exists.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from relaybuild.build.cache.wire import WireError, bytes_field, expect_text, read_fields
+
+_ASKED = re.compile(r"__has_include(?:_next)?\s*\(\s*(?:<([^>\n]+)>|\"([^\"\n]+)\")")
+_ASKED_BY_MACRO = re.compile(r"__has_include(?:_next)?\s*\(\s*[A-Za-z_]")
+_TIME = re.compile(r"\b__(?:DATE|TIME|TIMESTAMP)__\b")
+_OTHER_FILES = re.compile(r"\.incbin\b|\.include\s+\\?\"|#\s*embed\b|\b__has_embed\b")
+
+
+@dataclass(frozen=True)
+class HeaderList:
+    """What a unit read when it was last compiled: names of headers, and names whose existence its texts ask for.
+
+    `objection` says why the object must not be kept; empty if nothing is against it.
+    """
+
+    names: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()
+    objection: str = ""
+
+    def encode(self) -> bytes:
+        """The payload of a note."""
+        return (
+            b"".join(bytes_field(1, name) for name in self.names)
+            + b"".join(bytes_field(2, name) for name in self.asked)
+            + bytes_field(3, self.objection)
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> HeaderList:
+        """The list of a payload; raises WireError for what is none."""
+        texts: dict[int, list[str]] = {1: [], 2: [], 3: []}
+        for number, value in read_fields(data):
+            if number not in texts:
+                raise WireError("not a list of headers")
+            texts[number].append(expect_text(value))
+        return cls(tuple(texts[1]), tuple(texts[2]), "".join(texts[3]))
+
+
+def objection_to_text(text: str) -> str:
+    """Why what is made of a text of ours does not depend on headers alone; empty if it does."""
+    if match := _TIME.search(text):
+        return f"uses the time of the build ({match[0]})"
+    if match := _OTHER_FILES.search(text):
+        return f"reads files that are no headers ({match[0].split()[0]})"
+    return "asks for a header by a macro" if _ASKED_BY_MACRO.search(text) else ""
+
+
+def asked_headers(text: str) -> set[str]:
+    """Names of headers whose existence a text asks for."""
+    return {angled or quoted for angled, quoted in _ASKED.findall(text)}
+
+
+@dataclass
+class Existence:
+    """Whether files are there, as it was when each was first asked for."""
+
+    _known: dict[str, bool] = field(default_factory=dict)
+
+    def __call__(self, path: str) -> bool:
+        found = self._known.get(path)
+        if found is None:
+            found = self._known[path] = os.path.exists(path)
+        return found
+
+
+@dataclass(frozen=True)
+class SearchPath:
+    """Where headers are looked for: the build's own folders, then others, all absolute, in the order of the search."""
+
+    own: tuple[str, ...]
+    others: tuple[str, ...]
+
+    @classmethod
+    def of(cls, own: Iterable[str | os.PathLike[str]], others: Iterable[str]) -> SearchPath:
+        """The search path of folders, as commands have them."""
+        return cls(tuple(_settled(os.path.abspath(path)) for path in own), tuple(map(_settled, others)))
+
+    def name_of(self, path: str) -> str:
+        """The name of a header by its absolute path."""
+        settled = _settled(path)
+        for number, folder in enumerate(self.own):
+            if settled.startswith(f"{folder}/"):
+                return f"include/{number}/{settled[len(folder) + 1 :]}"
+        return f"system{settled}"
+
+    def path_of(self, name: str) -> str | None:
+        """The path of a header by its name; None for a name that none has here."""
+        kind, _, rest = name.partition("/")
+        if kind == "system":
+            return f"/{rest}"
+        number, _, rest = rest.partition("/")
+        return f"{self.own[int(number)]}/{rest}" if number.isdigit() and int(number) < len(self.own) else None
+
+    def shadows(self, paths: Sequence[str], exists: Existence) -> list[str]:
+        """Files that are there and would be found before the headers at `paths`, if these were asked for by name."""
+        folders = (*self.own, *self.others)
+        including = tuple(dict.fromkeys(os.path.dirname(path) for path in paths))
+        found: dict[str, None] = {}
+        for path in paths:
+            for candidate in _earlier(path, folders, including):
+                if candidate != path and exists(candidate):
+                    found[candidate] = None
+        return list(found)
+
+    def answers(self, asked: Iterable[str], paths: Sequence[str], exists: Existence) -> dict[str, tuple[str, ...]]:
+        """Where headers are whose existence is asked for, by name."""
+        folders = dict.fromkeys((*self.own, *self.others, *map(os.path.dirname, paths)))
+        return {
+            name: tuple(self.name_of(path) for folder in folders if exists(path := os.path.join(folder, name)))
+            for name in asked
+        }
+
+
+def _earlier(path: str, folders: Sequence[str], including: Sequence[str]) -> Iterator[str]:
+    """Where a header would be looked for before `path`, by every name by which it may have been included."""
+    for number, folder in enumerate(folders):
+        if path.startswith(f"{folder}/"):
+            name = path[len(folder) + 1 :]
+            for place in (*including, *folders[:number]):
+                yield f"{place}/{name}"
+
+
+def folders_in(flags: Sequence[str], directory: str) -> list[str]:
+    """Include folders among flags, as absolute paths; relative ones begin in `directory`."""
+    found = []
+    words = iter(flags)
+    for word in words:
+        for option in ("-isystem", "-iquote", "-idirafter", "-I"):
+            if word.startswith(option):
+                found.append(os.path.join(directory, word[len(option) :] or next(words, "")))
+                break
+    return found
+
+
+def _settled(path: str) -> str:
+    """A path without `..`, which string comparisons cannot see through."""
+    if "/../" in path or path.endswith("/.."):
+        return os.path.realpath(path)
+    return os.path.normpath(path)

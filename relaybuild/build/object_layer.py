@@ -1,0 +1,282 @@
+"""Objects in the cache: finds them by source, headers, flags and compiler, and keeps new ones; compiles nothing.
+
+Which headers a unit reads is known only after it was compiled. A note says which they were the last time; the key holds
+their contents. If a note is wrong, the key is one that nothing was ever stored under.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from relaybuild.build.cache.action import Action, ActionBuilder
+from relaybuild.build.cache.hit import Hit
+from relaybuild.build.cache.journal import Executed, Storing
+from relaybuild.build.cache.memo import Inputs
+from relaybuild.build.cache.store import Cache
+from relaybuild.build.cache.wire import WireError
+from relaybuild.build.headers import Existence, HeaderList, SearchPath, asked_headers, folders_in, objection_to_text
+from relaybuild.build.library_spec import Unit
+from relaybuild.build.moment import Moment
+from relaybuild.build.notes import Notes
+from relaybuild.build.variables import invalidating
+from relaybuild.build.workspace import OBJECT, Workspace
+from relaybuild.digest import Digest, Hasher, digest_bytes, digest_file
+
+OUTPUT = "object"
+"""The name of the one output."""
+
+_NOTE = "headers"
+
+_UNKEYED_FLAGS = re.compile(
+    r"""
+    (?P<file> @ | -{1,2}specs\b | -fplugin | -fprofile- | -fauto-profile | -fsanitize-\w*list= | -include-pch | -fmodule
+      | -B | -Xclang | -Xassembler | -Xpreprocessor | -Wp, | -load\b | -fuse-ld | --config | -wrapper )
+    | (?P<output> --coverage | -coverage | -ftest-coverage | -save-temps | -gsplit-dwarf | -fdump- | -dump | -M
+      | -fcallgraph-info | -fstack-usage | -frecord- | -o )
+    | (?P<machine> -m(?:arch|tune|cpu)=native\b )
+    | (?P<random> -flto )
+    """,
+    re.VERBOSE,
+)
+_OBJECTIONS = {
+    "file": "may read files that are not known",
+    "output": "makes other files than the object",
+    "machine": "depends on this machine",
+    "random": "makes other bytes every time",
+}
+
+
+def objection_to_flags(flags: Sequence[str]) -> str:
+    """Why what is made with these flags cannot be looked up by them; empty if it can."""
+    for flag in flags:
+        if match := _UNKEYED_FLAGS.match(flag):
+            return f"'{flag}' {_OBJECTIONS[match.lastgroup or 'file']}"
+    return ""
+
+
+@dataclass
+class KnownObject:
+    """What is known of a unit's object: the action that makes it and its result, or why it was not even looked up."""
+
+    unit: Unit
+    action: Action | None = None
+    hit: Hit | None = None
+    objection: str = ""
+    digest: Digest | None = None
+
+    @property
+    def key_part(self) -> str:
+        """What tells this object from others, as far as it is known before it is made."""
+        return self.action.key("") if self.action else digest_bytes(self.unit.text.encode()).hex
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What a list of headers stands for now: digests by name, files in earlier places, answers to what is asked."""
+
+    digests: Mapping[str, Digest]
+    shadows: tuple[str, ...]
+    answers: Mapping[str, tuple[str, ...]]
+
+
+@dataclass
+class ObjectLayer:
+    """The objects of one build in a cache."""
+
+    cache: Cache
+    workspace: Workspace
+    inputs: Inputs
+    environ: Mapping[str, str]
+    _exists: Existence = field(default_factory=Existence)
+    _texts: dict[str, tuple[str, frozenset[str]]] = field(default_factory=dict)
+    _read: dict[tuple[SearchPath, HeaderList], _Read] = field(default_factory=dict)
+    _changed: frozenset[Path] = frozenset()
+
+    def __post_init__(self) -> None:
+        self._notes = Notes(self.cache)
+        self._variables = invalidating(self.environ)
+
+    def describe(self) -> list[KnownObject]:
+        """The units with the actions that would make their objects; nothing is looked up yet."""
+        return [self._described(unit) for unit in self.workspace.units]
+
+    def look_up(self, known: KnownObject) -> None:
+        """Ask the cache for an object."""
+        unit = known.unit
+        if known.action is None:
+            self.cache.bypass(OBJECT, unit.file_name, known.objection, slot=self._slot(unit))
+            return
+        found = self.cache.lookup(known.action, slot=self._slot(unit))
+        if isinstance(found, Hit):
+            known.hit, known.digest = found, found.outputs[OUTPUT]
+
+    def finish_compiling(self) -> None:
+        """Find out which of the headers that were known before have changed meanwhile."""
+        self._changed = frozenset(self.inputs.changed())
+
+    def keep(self, known: KnownObject, dependencies: Sequence[str], start: Moment, seconds: float) -> None:
+        """Store an object that was compiled since `start`, and note what the compiler read.
+
+        Nothing is stored where a header was changed meanwhile, or the object depends on more than the headers.
+        Raises OSError where the object cannot be read.
+        """
+        unit, path = known.unit, self.workspace.object(known.unit)
+        search = self._search(unit)
+        paths, objection = self._paths(unit, dependencies)
+        was_read_before = {header for header in paths if Path(header) in self.inputs}
+        headers = self._list(search, paths, objection or self._objection(unit))
+        action = self._action(unit, search, headers)
+        if headers.objection:
+            self._write_notes(unit, headers)
+            self._count(known, seconds, Storing.BYPASSED, headers.objection)
+        elif self._is_racy(search, paths, was_read_before, start):
+            self._count(known, seconds, Storing.RACY_INPUT, "a header was changed while it was in use")
+        else:
+            self._write_notes(unit, headers)
+            self._correct_key(known, action)
+            stored = self.cache.store(action, {OUTPUT: path}, slot=self._slot(unit), seconds=seconds)
+            known.digest = stored.outputs[OUTPUT]
+            return
+        known.digest = digest_file(path)
+
+    def _described(self, unit: Unit) -> KnownObject:
+        headers = self._noted(unit)
+        if objection := self._objection(unit) or headers.objection:
+            return KnownObject(unit, objection=objection)
+        return KnownObject(unit, self._action(unit, self._search(unit), headers))
+
+    def _objection(self, unit: Unit) -> str:
+        """Why a unit's object cannot be looked up, whatever its headers are."""
+        return objection_to_text(unit.text) or objection_to_flags(self._arguments(unit))
+
+    def _action(self, unit: Unit, search: SearchPath, headers: HeaderList) -> Action:
+        """The action that makes an object, if the compiler reads these headers; those that are gone are left out."""
+        read = self._read_now(search, headers)
+        builder = ActionBuilder(OBJECT, unit.file_name).output(OUTPUT)
+        builder.input("in/source", digest_bytes(unit.text.encode()))
+        builder.input("toolchain/compiler", self.workspace.compilers.of(unit).digest)
+        builder.option("arguments", self._arguments(unit))
+        for name, digest in read.digests.items():
+            builder.input(name, digest)
+        if read.shadows:
+            builder.option("shadows", read.shadows)
+        if read.answers:
+            builder.option("asked", dict(read.answers))
+        for name, value in self._variables.items():
+            builder.environment(name, value)
+        return builder.build()
+
+    def _arguments(self, unit: Unit) -> tuple[str, ...]:
+        compiler = self.workspace.compilers.of(unit)
+        return (*compiler.compiler_command[1:], *compiler.cflags, *unit.flags)
+
+    def _search(self, unit: Unit) -> SearchPath:
+        compiler, spec = self.workspace.compilers.of(unit), self.workspace.spec
+        flagged = folders_in(unit.flags, str(self.workspace.directory))
+        return SearchPath.of((*spec.include_dirs, *unit.include_dirs), (*flagged, *compiler.include_dirs))
+
+    def _read_now(self, search: SearchPath, headers: HeaderList) -> _Read:
+        """What a list stands for; units with equal lists share it."""
+        key = (search, headers)
+        if key not in self._read:
+            found = {name: path for name in headers.names if (path := search.path_of(name)) is not None}
+            digests = {name: digest for name, path in found.items() if (digest := self._digest(path)) is not None}
+            paths = [found[name] for name in digests]
+            shadows = tuple(sorted(search.name_of(path) for path in search.shadows(paths, self._exists)))
+            self._read[key] = _Read(digests, shadows, search.answers(headers.asked, paths, self._exists))
+        return self._read[key]
+
+    def _digest(self, path: str) -> Digest | None:
+        try:
+            return self.inputs.digest(Path(path))
+        except OSError:
+            return None
+
+    def _paths(self, unit: Unit, dependencies: Sequence[str]) -> tuple[list[str], str]:
+        """The headers among what a compiler read, and what stands against keeping the object."""
+        headers = [path for path in dependencies if path != f"src/{unit.file_name}"]
+        if not dependencies:
+            return [], "the compiler does not tell which headers it read"
+        if any(not os.path.isabs(path) for path in headers):
+            return [], "includes a file of the build directory"
+        return list(dict.fromkeys(os.path.normpath(path) if "/../" not in path else path for path in headers)), ""
+
+    def _list(self, search: SearchPath, paths: Sequence[str], objection: str) -> HeaderList:
+        names: set[str] = set()
+        asked: set[str] = set()
+        for path in paths:
+            name = search.name_of(path)
+            its_objection, its_asked = self._scanned(path)
+            # What comes with the compiler asks by macros, and knows no time but in macros that nobody uses.
+            objection = objection or (its_objection and f"'{name}' {its_objection}" if name[0] == "i" else "")
+            names.add(name)
+            asked |= its_asked
+        return HeaderList(tuple(sorted(names)), tuple(sorted(asked)), objection)
+
+    def _scanned(self, path: str) -> tuple[str, frozenset[str]]:
+        """What stands against what includes a header, and which headers it asks for; each is read once."""
+        if path not in self._texts:
+            try:
+                text = Path(path).read_text(encoding="utf-8", errors="replace")
+                self._texts[path] = (objection_to_text(text), frozenset(asked_headers(text)))
+            except OSError as error:
+                self._texts[path] = (f"cannot be read: {error.strerror}", frozenset())
+        return self._texts[path]
+
+    def _is_racy(self, search: SearchPath, paths: Sequence[str], was_read_before: Set[str], start: Moment) -> bool:
+        """Whether the compiler may have seen other headers than those whose digests we have.
+
+        A header that was digested before is compared with what it was; of others we know that they were not touched.
+        """
+        if any(Path(path) in self._changed for path in was_read_before):
+            return True
+        late = [path for path in paths if path not in was_read_before]
+        return any(map(start.is_before_change_of, (*late, *search.shadows(paths, self._exists))))
+
+    def _noted(self, unit: Unit) -> HeaderList:
+        """What the unit read when it was last compiled, or, if its text is new, what one in its place read."""
+        for name in (self._note_name(unit), self._place_name(unit)):
+            payload = self._notes.read(_NOTE, name)
+            if payload is not None:
+                try:
+                    return HeaderList.decode(payload)
+                except WireError:
+                    continue
+        return HeaderList()
+
+    def _write_notes(self, unit: Unit, headers: HeaderList) -> None:
+        payload = headers.encode()
+        self._notes.write(_NOTE, self._note_name(unit), payload)
+        # What stands against this text need not stand against the next one.
+        self._notes.write(_NOTE, self._place_name(unit), replace(headers, objection="").encode())
+
+    def _note_name(self, unit: Unit) -> str:
+        hasher = Hasher("headers.1").field("source", digest_bytes(unit.text.encode()))
+        hasher.field("arguments", self._arguments(unit)).field("compiler", self.workspace.compilers.of(unit).digest)
+        return hasher.digest().hex
+
+    def _place_name(self, unit: Unit) -> str:
+        return Hasher("headers-place.1").field("slot", self._slot(unit)).digest().hex
+
+    def _slot(self, unit: Unit) -> str:
+        return f"{self.workspace.spec.name}/{unit.name}"
+
+    def _correct_key(self, known: KnownObject, action: Action) -> None:
+        """Let the journal name the action that was executed, where the one that was looked up had other headers."""
+        namespace = self.cache.settings.namespace
+        if known.action is None or known.action == action:
+            return
+        looked, key = self.cache.journal.looked, known.action.key(namespace)
+        for place, event in enumerate(looked):
+            if event.key == key and event.reason is not None:
+                looked[place] = replace(event, key=action.key(namespace))
+
+    def _count(self, known: KnownObject, seconds: float, storing: Storing, why: str) -> None:
+        """Write down that an object was made, of which nothing is kept."""
+        key = known.action.key(self.cache.settings.namespace) if known.action else ""
+        executed = Executed(OBJECT, known.unit.file_name, self._slot(known.unit), key, seconds, storing, why)
+        self.cache.journal.executed.append(executed)

@@ -1,0 +1,233 @@
+"""A build directory as a ninja project: its files, its rules, and runs of ninja over it; knows no cache.
+
+    src/<unit>.c, .cc       one translation unit each
+    obj/<unit>.o            its object
+    obj/weights-<digest>.o  the weights (on machines without an object writer: src/weights-<digest>.bin and .S)
+    .relaybuild             the compiler's digest, on which every object depends; marks the directory as ours
+    build.ninja, library    what ninja reads, what it makes
+
+It can be used again: only what changed is done again, and what no longer belongs to it is removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from relaybuild.build.files import make_folder, no_space, write_if_changed, writing
+from relaybuild.build.library_spec import Compilers, LibrarySpec, Unit
+from relaybuild.build.ninja import FinishedEdge, NinjaWriter, Ref, read_dependencies, run_ninja
+from relaybuild.build.weights import WeightFiles, weight_files, write_weights
+from relaybuild.errors import ToolError, UserError
+
+OBJECT, LINK = "object", "link"
+LIBRARY = "library"
+
+_RULES = {"c": "compile", "c++": "compile_cxx"}
+_OBJECTS = "objects"
+_STAMP = ".relaybuild"
+_OWN_FILES = ("build.ninja", _STAMP, LIBRARY, f"{LIBRARY}.rsp", ".ninja_log", ".ninja_deps", ".ninja_lock")
+
+OnProgress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """The build of a library in a directory; `units` are those of `spec`, each once."""
+
+    directory: Path
+    spec: LibrarySpec
+    units: Sequence[Unit]
+    compilers: Compilers
+
+    @property
+    def weights(self) -> WeightFiles:
+        """Where the weights stand."""
+        return weight_files(self.spec.weights, self.compilers.c)
+
+    @property
+    def library(self) -> Path:
+        """What the link makes."""
+        return self.directory / LIBRARY
+
+    @property
+    def steps(self) -> Mapping[str, int]:
+        """How many steps there are, by layer."""
+        return {OBJECT: len(self.units) + sum(path.endswith(".S") for path in self.weights.sources), LINK: 1}
+
+    def object(self, unit: Unit) -> Path:
+        """Where the object of a unit is."""
+        return self.directory / _object(unit)
+
+    def check_ours(self) -> None:
+        """Refuse a folder with sources or objects of somebody else, which a build would remove; raises UserError."""
+        if (self.directory / _STAMP).exists():
+            return
+        taken = [name for name in ("src", "obj", "build.ninja", LIBRARY) if (self.directory / name).exists()]
+        if taken:
+            raise UserError(
+                f"the folder '{self.directory}' has a '{taken[0]}' that is not of a build of relaybuild; "
+                "choose an empty or a new folder"
+            )
+
+    def write_sources(self, units: Iterable[Unit]) -> None:
+        """Make the folders, and write the text of units; raises UserError."""
+        make_folder(self.directory)
+        write_if_changed(self.directory / _STAMP, self.compilers.stamp)
+        make_folder(self.directory / "src")
+        make_folder(self.directory / "obj")
+        for unit in units:
+            write_if_changed(self.directory / _source(unit), unit.text)
+
+    def write_rules(self, compiled: Collection[Unit]) -> None:
+        """Write what ninja reads, with steps for the units in `compiled`; the objects of others must be there."""
+        write_if_changed(self.directory / "build.ninja", self._ninja_text(compiled))
+
+    def write_weights(self) -> None:
+        """Write the weights, if there are any and they are not there yet; raises UserError."""
+        if self.spec.weights is not None:
+            write_weights(self.directory, self.spec.weights, self.weights, self.compilers.c)
+
+    def remove_strangers(self) -> None:
+        """Remove sources and objects of earlier builds that this library does not have; raises UserError."""
+        wanted = {*self.weights.sources, self.weights.object}
+        for unit in self.units:
+            wanted.update((_source(unit), _object(unit)))
+        with writing(self.directory):
+            for folder in ("src", "obj"):
+                for entry in os.scandir(self.directory / folder):
+                    if f"{folder}/{entry.name}" not in wanted:
+                        os.unlink(entry.path)
+
+    def remove_products(self) -> None:
+        """Remove objects and library, so that all is made again; raises UserError."""
+        with writing(self.directory), contextlib.suppress(FileNotFoundError):
+            self.library.unlink(missing_ok=True)
+            for entry in os.scandir(self.directory / "obj"):
+                os.unlink(entry.path)
+
+    def compile(self, jobs: int | None, on_progress: OnProgress | None) -> tuple[FinishedEdge, ...]:
+        """Make all objects but that of the weights; raises ToolError."""
+        return self._run(jobs, on_progress, [_OBJECTS])
+
+    def make(self, jobs: int | None, on_progress: OnProgress | None) -> tuple[FinishedEdge, ...]:
+        """Make the library and what it needs; raises ToolError."""
+        return self._run(jobs, on_progress, [LIBRARY])
+
+    def dependencies(self) -> Mapping[str, Sequence[str]]:
+        """Which files the compiler read when it last made an object, by the unit's name; the source is among them.
+
+        Relative paths begin in the directory. Raises ToolError.
+        """
+        found = read_dependencies(self.directory)
+        return {unit.name: found[_object(unit)] for unit in self.units if _object(unit) in found}
+
+    def clean(self) -> None:
+        """Remove what a build makes, and the directory if nothing else is in it; what cannot be removed stays."""
+        for folder in ("src", "obj"):
+            shutil.rmtree(self.directory / folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            for name in _OWN_FILES:
+                (self.directory / name).unlink(missing_ok=True)
+            self.directory.rmdir()
+
+    def _run(self, jobs: int | None, on_progress: OnProgress | None, targets: list[str]) -> tuple[FinishedEdge, ...]:
+        try:
+            return run_ninja(self.directory, jobs, on_progress, targets)
+        except ToolError as error:
+            if "No space left on device" not in error.output:
+                raise
+            raise no_space(self.directory) from error
+
+    def _ninja_text(self, compiled: Collection[Unit]) -> str:
+        ninja = NinjaWriter()
+        ninja.comment(f"library '{self.spec.name}'")
+        ninja.variable("ninja_required_version", "1.5")
+        self._write_rules(ninja)
+        # Ninja starts steps in the order of the file: the longest first, so that none is left running alone at the end.
+        for unit in sorted(compiled, key=lambda unit: (-len(unit.text), unit.name)):
+            flags = (*_include_flags(unit.include_dirs), *unit.flags)
+            variables = {"flags": flags} if flags else {}
+            ninja.build([_object(unit)], _RULES[unit.language], [_source(unit)], implicit=[_STAMP], variables=variables)
+        weights = self.weights
+        if weights.sources and weights.object:
+            data, assembly = weights.sources
+            ninja.build([weights.object], "assemble", [assembly], implicit=[data, _STAMP])
+        objects = [_object(unit) for unit in self.units]
+        ninja.build([_OBJECTS], "phony", objects)
+        ninja.build([LIBRARY], "link", [*objects, *([weights.object] if weights.object else [])], implicit=[_STAMP])
+        ninja.default([LIBRARY])
+        return ninja.text()
+
+    def _write_rules(self, ninja: NinjaWriter) -> None:
+        """The compile, assemble and link rules.
+
+        Paths are relative, and what must be absolute is mapped to a fixed name, so that no object tells where it was
+        made.
+        """
+        toolchain, cxx, spec = self.compilers.c, self.compilers.cxx, self.spec
+        depfile = Ref("out", suffix=".d")
+        for language, compiler in (("c", toolchain), ("c++", cxx)):
+            if compiler is not None:
+                ninja.rule(
+                    _RULES[language],
+                    (
+                        *compiler.command,
+                        *compiler.cflags,
+                        f"-ffile-prefix-map={os.path.realpath(self.directory)}=.",
+                        *_include_flags(spec.include_dirs),
+                        Ref("flags"),
+                        *("-MD", "-MF", depfile, "-c", Ref("in"), "-o", Ref("out")),
+                    ),
+                    description=(OBJECT, Ref("in")),
+                    depfile=(depfile,),
+                    deps="gcc",
+                )
+        ninja.rule(
+            "assemble",
+            (*toolchain.compiler_command, "-c", Ref("in"), "-o", Ref("out")),
+            description=(OBJECT, Ref("in")),
+        )
+        response = Ref("out", suffix=".rsp")
+        ninja.rule(
+            "link",
+            (
+                *(*self.compilers.link_command, *toolchain.ldflags, *spec.link_flags),
+                *("-o", Ref("out"), Ref("out", prefix="@", suffix=".rsp")),
+                *spec.link_files,
+                *(f"-l{name}" for name in spec.link_libs),
+            ),
+            description=(LINK, Ref("out")),
+            rspfile=(response,),
+            rspfile_content=(Ref("in"),),
+        )
+
+
+def layer_of(edge: FinishedEdge) -> str:
+    """The layer that a step belongs to."""
+    return edge.description.partition(" ")[0]
+
+
+def unit_file_of(edge: FinishedEdge) -> str:
+    """The name of the source that a step compiled; empty for any other step."""
+    layer, _, path = edge.description.partition(" ")
+    return path.removeprefix("src/") if layer == OBJECT else ""
+
+
+def _source(unit: Unit) -> str:
+    return f"src/{unit.file_name}"
+
+
+def _object(unit: Unit) -> str:
+    return f"obj/{unit.name}.o"
+
+
+def _include_flags(include_dirs: Iterable[Path]) -> list[str]:
+    flags: list[str] = []
+    for path in map(os.path.abspath, include_dirs):
+        flags += [f"-I{path}", f"-ffile-prefix-map={path}=include"]
+    return flags
