@@ -166,6 +166,7 @@ def check_meaning(before: IRModule, after: IRModule, args: tuple[Any, ...]) -> N
 @EXAMPLES
 @given(modules(), tables())
 def test_composite_functions_keep_the_meaning(mod: IRModule, table: list[tuple[str, DFPattern]]) -> None:
+    """DP80-DP89: whatever a pattern cuts out of any program, the program computes the same."""
     after = MergeComposite(table)(mod)
     check_structure(mod, after, table)
     check_meaning(mod, after, arguments())

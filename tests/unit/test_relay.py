@@ -147,6 +147,7 @@ class TestExpressions:
         assert relay.const(np.ones(2, "float16")).dtype == "float16"
 
     def test_bind(self) -> None:
+        """BD01, BD02: a parameter that is bound is gone; a name that two parameters have, or none, is an error."""
         x, y = relay.var("x", shape=()), relay.var("y", shape=())
         function = relay.Function([x, y], relay.subtract(x, y))
         bound = relay.bind(function, {"y": 2.0})
@@ -155,6 +156,9 @@ class TestExpressions:
         assert relay.bind(function.body, {x: y}).args == (y, y)
         with pytest.raises(UserError, match="'z' names 0 of the parameters, expected one; they are 'x', 'y'"):
             relay.bind(function, {"z": 1.0})
+        twins = relay.Function([x, relay.var("x", shape=())], x)
+        with pytest.raises(UserError, match="'x' names 2 of the parameters, expected one"):
+            relay.bind(twins, {"x": 1.0})
 
     def test_scope_builder(self) -> None:
         x = relay.var("x", shape=())

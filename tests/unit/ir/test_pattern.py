@@ -77,7 +77,7 @@ class TestConstructors:
         ],
     )
     def test_fields_are_what_was_given(self, pattern: DFPattern, kind: type[Any], fields: dict[str, object]) -> None:
-        """DP01: a pattern keeps what it was made of."""
+        """DP01, DP03-DP15: a pattern keeps what it was made of, of whatever kind it is."""
         assert type(pattern) is kind
         assert {name: getattr(pattern, name) for name in fields} == fields
 
@@ -151,6 +151,7 @@ class TestMatches:
         assert not pattern.match(relay.Call(get_op(name), [Y, X]))
 
     def test_choices_are_taken_back(self) -> None:
+        """DP36: an operand that was matched one way is matched another where the rest needs it."""
         a, b = wildcard(), wildcard()
         inner = is_op("add")(a, b)
         assert is_op("subtract")(inner, a).match(relay.subtract(relay.add(X, Y), Y))
@@ -300,6 +301,7 @@ class TestMatches:
         assert wildcard().has_attr({"Composite": "mine"})(wildcard()).match(Call(function, [Y]))
 
     def test_a_pattern_in_several_places_is_one_node(self) -> None:
+        """DP37-DP41: a pattern that stands twice matches one node, not two equal ones."""
         x = wildcard()
         assert is_op("add")(x, x).match(relay.add(X, X))
         assert not is_op("add")(x, x).match(relay.add(X, Y))

@@ -72,6 +72,7 @@ class TestRewrite:
         assert cancel().rewrite(node) is X
 
     def test_what_a_replacement_makes_possible_is_done(self) -> None:
+        """DP55: what a replacement makes possible is done as well."""
         inner = relay.subtract(relay.add(Y, Z), Z)
         assert cancel().rewrite(relay.subtract(relay.add(X, inner), Y)) is X
 
@@ -99,6 +100,7 @@ class TestRewrite:
             endless.rewrite(relay.add(X, Y))
 
     def test_equal_results_end_it(self) -> None:
+        """DP56: a callback whose results are equal to what they replace comes to an end."""
         x, y = wildcard(), wildcard()
         same = Replace(is_op("add")(x, y), lambda found, post: relay.add(found[x][0], found[y][0]))
         assert structural_equal(same.rewrite(relay.add(X, Y)), relay.add(X, Y), map_free_vars=False)
@@ -117,6 +119,7 @@ class TestRewrite:
         assert kinds == [KIND]
 
     def test_a_node_used_elsewhere_may_be_part_of_a_match(self) -> None:
+        """DP57: a node that is used elsewhere too may be part of a match."""
         total = relay.add(X, Y)
         node = Tuple([relay.subtract(total, Y), total])
         assert structural_equal(cancel().rewrite(node), Tuple([X, total]), map_free_vars=False)
@@ -138,12 +141,14 @@ class TestRewrite:
         assert constant.rewrite(Call(function, [Z])) is Y
 
     def test_inside_functions_and_branches(self) -> None:
+        """DP58: what matches inside of functions and branches is replaced."""
         function = Function([X, Y], relay.subtract(relay.add(X, Y), Y))
         result = cancel().rewrite(function)
         assert isinstance(result, Function)
         assert result.body is X
 
     def test_functions_that_were_cut_out_are_left(self) -> None:
+        """DP59: functions that were cut out are left as they are."""
         function = Function([X, Y], relay.subtract(relay.add(X, Y), Y)).with_attr("Composite", "mine")
         node = Call(function, [Y, Z])
         assert cancel().rewrite(node) is node
@@ -298,6 +303,7 @@ class TestPartition:
         assert result.op.attrs["PartitionedFromPattern"] == "add_FunctionCall_add_"
 
     def test_what_a_function_captures_is_given(self) -> None:
+        """DP77: what a function that is matched captures is an argument."""
         p = relay.var("p", KIND)
         shared = relay.exp(Y)
         function = Function([p], relay.add(p, relay.multiply(Z, shared)))
@@ -344,10 +350,12 @@ class TestPartition:
         assert call.args == (X,)
 
     def test_a_wildcard_alone_computes_nothing(self) -> None:
+        """DP78: a match that computes nothing is not cut out."""
         node = relay.tanh(X)
         assert wildcard().partition(node) is node
 
     def test_what_is_computed_nowhere_is_not_cut_out(self) -> None:
+        """DP79: what no call computes is not cut out."""
         half = relay.const(0.5)
         inner = Function([X], relay.multiply(X, half)).with_attr("Composite", "mine")
         node = relay.add(Call(inner, [Y]), half)

@@ -59,14 +59,15 @@ def test_a_function_of_another_compiler_stays_whole() -> None:
     assert list(after) == ["g", "main"]
 
 
+@pytest.mark.parametrize("attrs", ["Inline=1", 'Inline=1, Primitive=1, Compiler="ccompiler", global_symbol="{}_0"'])
 @pytest.mark.parametrize("called", [True, False])
-def test_recursive_functions_stay(called: bool) -> None:
-    """IN04, IN05, IN06: whether something else calls them or not."""
+def test_recursive_functions_stay(called: bool, attrs: str) -> None:
+    """IN04-IN07: whether something else calls them or not, and whoever compiles them."""
     use = "@down(%x)" if called else "%x"
     after = inlined(
         f"def @main(%x: int32) {{ {use} }}"
-        "def @down(%n: int32, Inline=1) -> int32 { if (%n < 1) { %n } else { @other(%n - 1) } }"
-        "def @other(%n: int32, Inline=1) -> int32 { @down(%n) }"
+        f"def @down(%n: int32, {attrs.format('down')}) -> int32 {{ if (%n < 1) {{ %n }} else {{ @other(%n - 1) }} }}"
+        f"def @other(%n: int32, {attrs.format('other')}) -> int32 {{ @down(%n) }}"
     )
     assert list(after) == ["down", "main", "other"]
     assert calls(after, "down") == ["other"]
@@ -128,6 +129,15 @@ def test_callers_are_not_inlined_because_their_leaves_are() -> None:
     mod = parse(text)
     assert Inline()(mod) is mod
     assert calls(inlined(text.replace("%z: int32", "%z: int32, Inline=1"))) == ["f"]
+
+
+def test_a_leaf_of_another_compiler_goes_into_a_caller_that_stays() -> None:
+    """IN16: the leaf keeps its attributes where it comes to stand."""
+    after = inlined(ONE.format(attrs="") + LEAF.format(attrs=', Inline=1, Compiler="ccompiler", global_symbol="g_0"'))
+    assert list(after) == ["f", "main"]
+    assert calls(after) == ["f"]
+    (literal,) = [node for node in post_order(after["f"].body) if isinstance(node, Function)]
+    assert dict(literal.attrs) == {"Compiler": "ccompiler", "Inline": 1, "global_symbol": "g_0"}
 
 
 def test_effects_of_arguments_happen_once_and_first() -> None:
