@@ -120,6 +120,8 @@ def gc(settings: CacheSettings, max_size: str | None) -> None:
     limit = parse_size(max_size) if max_size is not None else DEFAULT_MAX_SIZE
     with _opened(settings, must_write=True) as (cache, folder):
         report = collect(folder, cache.records, cache.blobs, limit)
+        if not report.is_busy:
+            runs.write_usage(folder, report.bytes_after)
     click.echo(_gc_line(report))
 
 

@@ -8,6 +8,7 @@ written in ascending order and defaults are left out, so that the bytes are thos
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import math
@@ -41,7 +42,7 @@ Option: TypeAlias = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Action:
     """One piece of work, by everything that its outputs may depend on.
 
@@ -247,7 +248,7 @@ def _directories(inputs: Mapping[str, Digest]) -> list[bytes]:
     if both := files.keys() & folders.keys():
         raise ValueError(f"'{min(both)}' is an input and a folder of inputs")
     # Names are sorted as they are in UTF-8, which is not the order of surrogates in other encodings.
-    below = {name: _directories(folders[name]) for name in sorted(folders, key=str.encode)}
+    below = {name: _subfolder(tuple(folders[name].items())) for name in sorted(folders, key=str.encode)}
     message = b"".join(
         bytes_field(1, bytes_field(1, name) + bytes_field(2, encode_digest(files[name])))
         for name in sorted(files, key=str.encode)
@@ -256,6 +257,12 @@ def _directories(inputs: Mapping[str, Digest]) -> list[bytes]:
         for name, messages in below.items()
     )
     return [message, *(each for messages in below.values() for each in messages)]
+
+
+@functools.lru_cache(maxsize=64)
+def _subfolder(inputs: tuple[tuple[str, Digest], ...]) -> list[bytes]:
+    """`_directories` of what is below a folder, which is often the same for many actions: headers, a toolchain."""
+    return _directories(dict(inputs))
 
 
 def _read_command(data: bytes) -> tuple[list[str], list[tuple[str, str]], tuple[str, ...]]:

@@ -11,10 +11,9 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from relaybuild.build.cache.folder import CacheFolder, remove
 from relaybuild.build.files import temporary_beside
@@ -43,8 +42,7 @@ class BlobError(Exception):
         self.fault = fault
 
 
-@dataclass(frozen=True, slots=True)
-class BlobFile:
+class BlobFile(NamedTuple):
     """A file in the store: its digest by name, its size, and when it was last written or asked to stay."""
 
     hex: str

@@ -19,7 +19,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import quote
 
 from relaybuild.build.cache.folder import CacheFolder, remove
 from relaybuild.build.cache.index import MAX_VALUE, IndexFailure, NamedRow, PoisonedEntry, Row
@@ -240,7 +239,7 @@ def _row(mode: object, filename: object, expire_time: object, value: object) -> 
 
 def _connect(path: Path) -> sqlite3.Connection:
     """A connection that only reads; a file system that only reads gets none of the files that readers share."""
-    address = f"file:{quote(str(path))}?mode=ro"
+    address = f"file:{_quoted(str(path))}?mode=ro"
     try:
         return _open(address)
     except sqlite3.OperationalError:
@@ -248,6 +247,11 @@ def _connect(path: Path) -> sqlite3.Connection:
         if log.exists() and log.stat().st_size:
             raise
         return _open(f"{address}&immutable=1")
+
+
+def _quoted(path: str) -> str:
+    """A path as it stands in an address; urllib, which does that too, takes milliseconds to import."""
+    return path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
 
 
 def _open(address: str) -> sqlite3.Connection:

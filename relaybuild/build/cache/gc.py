@@ -22,7 +22,6 @@ GRACE_SECONDS = 3600.0
 _RACE_SECONDS = 5.0
 _STALE_SECONDS = 30 * 86400.0
 _FILL = 0.8
-_USAGE = "usage"
 
 
 @dataclass(frozen=True)
@@ -60,23 +59,7 @@ def collect(
     with exclusive(folder, "gc", 0.0) as is_ours:
         if not is_ours:
             return GcReport(is_busy=True)
-        report = _collected(folder, records, blobs, max_size, moment)
-        write_usage(folder, report.bytes_after)
-        return report
-
-
-def read_usage(folder: CacheFolder) -> int:
-    """About how many bytes the cache holds, as was last written down."""
-    try:
-        return int((folder.root / _USAGE).read_bytes())
-    except (OSError, ValueError):
-        return 0
-
-
-def write_usage(folder: CacheFolder, usage: int) -> None:
-    """Write down about how many bytes the cache holds, if possible."""
-    with contextlib.suppress(OSError):
-        folder.publish(folder.write_new(b"%d" % usage, folder.file_mode), folder.root / _USAGE, replace=True)
+        return _collected(folder, records, blobs, max_size, moment)
 
 
 def _collected(folder: CacheFolder, records: Records, blobs: BlobStore, max_size: int, now: float) -> GcReport:

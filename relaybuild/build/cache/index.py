@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from relaybuild.build.cache.folder import CacheFolder
 
@@ -30,16 +29,14 @@ class PoisonedEntry(IndexFailure):
         super().__init__("poisoned", message, is_damaged=is_damaged)
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """A value, and when it was last used, in seconds since the epoch."""
 
     value: bytes
     last_use: float
 
 
-@dataclass(frozen=True, slots=True)
-class NamedRow:
+class NamedRow(NamedTuple):
     """A row with its kind and name."""
 
     kind: str

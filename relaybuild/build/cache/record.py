@@ -51,7 +51,7 @@ class UntrustedRecord(RecordError):
     """A record whose seal was not made with the secret."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Output:
     """One file of a result; `contents` are its bytes where the record holds them, else they are a blob."""
 
@@ -61,7 +61,7 @@ class Output:
     contents: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Result:
     """What an action made: its outputs by name, in the order of names; when it ended (seconds since the epoch), how
     many seconds it took, and where it ran."""
@@ -109,7 +109,7 @@ class Result:
         return cls(tuple(outputs), end, max(end - start, 0.0), origin)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Entry:
     """What the index keeps of an action: the result, and the action itself as `Action.encode` gave it."""
 

@@ -11,7 +11,6 @@ from typing import Any
 
 from relaybuild.build.cache.cas import BlobStore
 from relaybuild.build.cache.folder import CacheFolder, remove
-from relaybuild.build.cache.gc import collect, read_usage, write_usage
 from relaybuild.build.cache.journal import Failed, Journal
 from relaybuild.build.cache.locks import exclusive
 from relaybuild.build.cache.records import Records
@@ -20,6 +19,7 @@ KEPT = 200
 """Runs that are remembered."""
 
 _SUFFIX = ".json"
+_USAGE = "usage"
 _COUNTS = ("executed", "cached", "storing", "errors")
 _LOCK_SECONDS = 0.5
 
@@ -35,7 +35,12 @@ def finish_run(
             journal.failed.append(Failed("run-summary", str(error)))
     added = sum(event.stored_bytes for event in journal.executed)
     if added and _add_usage(folder, added) > max_size:
-        collect(folder, records, blobs, max_size, now=now)
+        # Imported where there is too much, which is seldom.
+        from relaybuild.build.cache.gc import collect
+
+        report = collect(folder, records, blobs, max_size, now=now)
+        if not report.is_busy:
+            write_usage(folder, report.bytes_after)
 
 
 def read_runs(folder: CacheFolder) -> list[dict[str, Any]]:
@@ -74,6 +79,20 @@ def totals(runs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         "conflicts": conflicts,
         "seconds_saved": round(saved, 3),
     }
+
+
+def read_usage(folder: CacheFolder) -> int:
+    """About how many bytes the cache holds, as was last written down."""
+    try:
+        return int((folder.root / _USAGE).read_bytes())
+    except (OSError, ValueError):
+        return 0
+
+
+def write_usage(folder: CacheFolder, usage: int) -> None:
+    """Write down about how many bytes the cache holds, if possible."""
+    with contextlib.suppress(OSError):
+        folder.publish(folder.write_new(b"%d" % usage, folder.file_mode), folder.root / _USAGE, replace=True)
 
 
 def _write(folder: CacheFolder, run: Mapping[str, Any]) -> None:

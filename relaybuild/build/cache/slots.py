@@ -20,7 +20,7 @@ KIND = "slot"
 _KEPT = frozenset((Storing.STORED, Storing.KNOWN, Storing.CONFLICT))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Past:
     """The last action in a slot, its key and its result; `storing` is what became of the result."""
 

@@ -43,6 +43,7 @@ class Cache:
         self.journal = Journal()
         self.folder = folder
         self._clock = clock
+        self._given: list[Inputs] = []
         self._is_off = folder is None or settings.mode is Mode.OFF
         self._may_write = folder is not None and folder.is_writable and settings.mode in (Mode.READ_WRITE, Mode.RECACHE)
         if folder is not None:
@@ -53,7 +54,13 @@ class Cache:
 
     def inputs(self) -> Inputs:
         """Digests of files that this run reads, remembered between runs."""
-        return Inputs(None if self._is_off else self.records, self._clock)
+        given = Inputs(None if self._is_off else self.records, self._clock)
+        self._given.append(given)
+        return given
+
+    def files_read(self) -> set[Path]:
+        """The files whose digests were asked for in this run, through `inputs`."""
+        return {path for given in self._given for path in given}
 
     def lookup(self, action: Action, *, slot: str = "") -> Hit | Miss:
         """The result of an action, or why there is none. `slot` names the place in the project where it comes up."""

@@ -15,11 +15,12 @@ import pytest
 
 from cache.conftest import TIMEOUT, Start, action, together
 from cache.worker import action as worker_action
-from relaybuild.build.cache.gc import GRACE_SECONDS, GcReport, collect, read_usage
+from relaybuild.build.cache.gc import GRACE_SECONDS, GcReport, collect
 from relaybuild.build.cache.hit import Hit
 from relaybuild.build.cache.locks import exclusive
 from relaybuild.build.cache.record import Entry, Output, Result, seal
 from relaybuild.build.cache.records import TOUCH_SECONDS
+from relaybuild.build.cache.runs import read_usage
 from relaybuild.build.cache.settings import CacheSettings
 from relaybuild.build.cache.store import Cache, open_cache
 from relaybuild.digest import digest_bytes
