@@ -15,6 +15,9 @@ from relaybuild.partition.c_text import Port
 from relaybuild.partition.constants import constant_arguments
 from relaybuild.partition.region_text import RegionPorts
 
+MODEL_FUNCTION = "main"
+"""The packed function that a library exports for the model itself."""
+
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -32,7 +35,7 @@ def generate_regions(module: IRModule, options: CodegenOptions, selection: Selec
     """What the backends make of the functions of a typed module that are marked for them.
 
     `options` are those of the whole program. Raises UserError for a function whose backend is unknown or off, for a
-    symbol that is no C identifier, and for one that two functions have.
+    symbol that is no C identifier, and for one that two functions, or a function and the model, have.
     """
     marked = {name: function for name, function in module.functions.items() if _tag_of(function) is not None}
     _check_symbols(marked)
@@ -50,6 +53,8 @@ def _check_symbols(marked: Mapping[str, Function]) -> None:
         symbol = function.attrs.get("global_symbol")
         if not isinstance(symbol, str) or not _IDENTIFIER.fullmatch(symbol):
             raise UserError(f"'@{name}' has the 'global_symbol' {symbol!r}, expected a C identifier")
+        if symbol == MODEL_FUNCTION:
+            raise UserError(f"'@{name}' has the 'global_symbol' '{symbol}', which is the function of the whole model")
         if symbol in owners:
             raise UserError(f"'@{owners[symbol]}' and '@{name}' have the same 'global_symbol', '{symbol}'")
         owners[symbol] = name

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from relaybuild.build.files import make_folder, no_space, write_if_changed, writing
 from relaybuild.build.library_spec import Compilers, LibrarySpec, Unit
+from relaybuild.build.link_errors import collision
 from relaybuild.build.ninja import FinishedEdge, NinjaWriter, Ref, read_dependencies, run_ninja
 from relaybuild.build.weights import WeightFiles, weight_files, write_weights
 from relaybuild.errors import ToolError, UserError
@@ -115,7 +116,7 @@ class Workspace:
         return self._run(jobs, on_progress, [_OBJECTS])
 
     def make(self, jobs: int | None, on_progress: OnProgress | None) -> tuple[FinishedEdge, ...]:
-        """Make the library and what it needs; raises ToolError."""
+        """Make the library and what it needs; raises ToolError, and UserError where units define the same symbol."""
         return self._run(jobs, on_progress, [LIBRARY])
 
     def dependencies(self) -> Mapping[str, Sequence[str]]:
@@ -139,9 +140,10 @@ class Workspace:
         try:
             return run_ninja(self.directory, jobs, on_progress, targets)
         except ToolError as error:
-            if "No space left on device" not in error.output:
+            known = no_space(self.directory) if "No space left on device" in error.output else collision(error.output)
+            if known is None:
                 raise
-            raise no_space(self.directory) from error
+            raise known from error
 
     def _ninja_text(self, compiled: Collection[Unit]) -> str:
         ninja = NinjaWriter()
