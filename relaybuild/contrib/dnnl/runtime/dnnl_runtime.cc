@@ -16,8 +16,20 @@
 
 #include <dnnl.hpp>
 
+#if defined(__unix__) || defined(__APPLE__)
+#include <pthread.h>
+#endif
+
 #if DNNL_VERSION_MAJOR < 2
 #error "relaybuild needs oneDNN 2 or later"
+#endif
+
+#if defined(__GNUC__)
+// There where oneDNN was built for OpenMP.
+extern "C" {
+int omp_get_max_threads(void) __attribute__((weak));
+void omp_set_num_threads(int) __attribute__((weak));
+}
 #endif
 
 namespace {
@@ -489,6 +501,38 @@ private:
   std::size_t arena_bytes_ = 0;
 };
 
+// Whether the calling thread has come out of a fork() in the child. GNU's OpenMP would let it wait for ever for threads
+// that are only in the parent, unless it asks for none.
+thread_local bool has_no_helpers = false;
+
+#if defined(__unix__) || defined(__APPLE__)
+[[maybe_unused]] const int watching_forks = pthread_atfork(nullptr, nullptr, [] { has_no_helpers = true; });
+#endif
+
+// While it lives, the calling thread asks OpenMP for no others, if there are none.
+class ThreadLimit {
+public:
+#if defined(__GNUC__)
+  ThreadLimit() {
+    if (has_no_helpers && omp_get_max_threads && omp_set_num_threads) {
+      before_ = omp_get_max_threads();
+      omp_set_num_threads(1);
+    }
+  }
+  ~ThreadLimit() {
+    if (before_)
+      omp_set_num_threads(before_);
+  }
+#else
+  ThreadLimit() = default;
+#endif
+  ThreadLimit(const ThreadLimit &) = delete;
+  ThreadLimit &operator=(const ThreadLimit &) = delete;
+
+private:
+  int before_ = 0;
+};
+
 struct FreeAligned {
   void operator()(unsigned char *bytes) const {
     ::operator delete[](bytes, std::align_val_t(kAlignment));
@@ -608,6 +652,7 @@ private:
 // Runs `body`; what it throws becomes an error of a packed function.
 template <typename Body> int32_t guarded(const Body &body) {
   try {
+    const ThreadLimit limit;
     body();
     return 0;
   } catch (const dnnl::error &error) {
@@ -621,22 +666,37 @@ template <typename Body> int32_t guarded(const Body &body) {
   }
 }
 
+// What `self` points to. Primitives that were made for several threads ask for these wherever they run.
+struct Instance {
+  std::unique_ptr<Session> session;
+  bool is_serial;
+};
+
 } // namespace
 
 int32_t rb_dnnl_create(const RbDnnlRegion *region, void **self) {
   *self = nullptr;
-  return guarded([&] { *self = new Session(*region); });
+  return guarded([&] {
+    auto instance = std::make_unique<Instance>();
+    instance->session = std::make_unique<Session>(*region);
+    instance->is_serial = has_no_helpers;
+    *self = instance.release();
+  });
 }
 
 void rb_dnnl_destroy(void *self) {
-  delete static_cast<Session *>(self);
+  delete static_cast<Instance *>(self);
 }
 
 int32_t rb_dnnl_run(const RbDnnlRegion *region, void *self, void *const *data) {
   return guarded([&] {
-    if (self)
-      static_cast<Session *>(self)->run(data);
-    else
-      Session(*region).run(data);
+    if (!self)
+      return Session(*region).run(data);
+    Instance &instance = *static_cast<Instance *>(self);
+    if (has_no_helpers && !instance.is_serial) {
+      instance.session = std::make_unique<Session>(*region);
+      instance.is_serial = true;
+    }
+    instance.session->run(data);
   });
 }

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -124,6 +127,34 @@ def test_instances_share_nothing(function: Function, library: PackedLibrary) -> 
         expected = wanted(function, [given, *weights])
         assert len(found) == 20
         assert all(close(each, expected) for each in found)
+
+
+def test_a_child_of_fork_computes_too(function: Function, library: PackedLibrary) -> None:
+    """OpenMP's threads are not in it; what was made before and what is made after the fork run without them."""
+    arguments = random_arguments(function.params)
+    expected = wanted(function, arguments)
+    with instance(library) as state:
+        library.run("region", arguments, RESULT, state)
+        child = os.fork()
+        if not child:
+            found = [library.run("region", arguments, RESULT, each)[0] for each in (state, None, state)]
+            os._exit(0 if all(close(each, expected) for each in found) else 1)
+        assert ended(child) == 0
+        (found,) = library.run("region", arguments, RESULT, state)
+        assert close(found, expected)
+
+
+def ended(child: int, seconds: float = 60) -> int:
+    """The exit code of a child, which is killed where it does not end in time."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        process, status = os.waitpid(child, os.WNOHANG)
+        if process:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.02)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    pytest.fail("the child hangs")
 
 
 def test_a_tensor_of_another_shape_is_named(function: Function, library: PackedLibrary) -> None:
