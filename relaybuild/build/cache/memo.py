@@ -77,6 +77,10 @@ class Inputs:
         """The files that were digested."""
         return iter(self._known)
 
+    def digest_now(self, path: Path) -> Digest:
+        """The SHA-256 of a file that is no input, such as an output of an earlier run, as it is now; raises OSError."""
+        return self._look(path)[1]
+
     def changed(self) -> list[Path]:
         """The files that are not any more what was digested: no result of this run may be stored."""
         return [path for path in self._known if not self._is_same(path)]

@@ -92,6 +92,14 @@ def test_outputs_are_written_whole_and_left_alone_where_they_are_right(cache: Ca
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "code.c", "code.h"]
 
 
+def test_outputs_are_no_inputs_of_the_run_that_writes_them(cache: Cache, tmp_path: Path) -> None:
+    hit = kept(cache, x=b"1")
+    (tmp_path / "code.c").write_bytes(b"old" + LARGE[3:])
+    inputs = cache.inputs()
+    hit.place({"code.c": tmp_path / "code.c"}, inputs)
+    assert inputs.changed() == []
+
+
 def test_what_cannot_be_placed_whole_is_not_placed(cache: Cache, tmp_path: Path) -> None:
     hit = kept(cache, x=b"1")
     (tmp_path / "code.h").write_bytes(b"old")
