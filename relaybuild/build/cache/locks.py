@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -106,6 +107,7 @@ class Lease:
         self._folder = folder
         self._path = folder.leases / folder.temporary().name
         self._file: int | None = None
+        self._lock = threading.Lock()
         self._is_off = not folder.is_writable or fcntl is None
         self._owner = os.getpid()
 
@@ -114,9 +116,10 @@ class Lease:
         if self._is_off or self._owner != os.getpid():
             return
         try:
-            if self._file is None:
-                self._file = self._make()
-            os.write(self._file, f"{name}\n".encode())
+            with self._lock:
+                if self._file is None:
+                    self._file = self._make()
+                os.write(self._file, f"{name}\n".encode())
         except OSError:
             self.close()
             self._is_off = True

@@ -1,0 +1,41 @@
+"""docs/caching.md names every reason, every command, and tests that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from relaybuild.build.cache.journal import MissReason
+from relaybuild.cli.cache import command
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "caching.md").read_text(encoding="utf-8")
+TESTS = ROOT / "tests" / "unit" / "build" / "cache"
+FAILURES = re.findall(r"^\| [^|]+ \| (`test_\w+.*) \|$", PAGE, re.MULTILINE)
+
+
+def test_every_reason_is_explained() -> None:
+    rows = re.findall(r"^\| ((?:`[a-z-]+`(?:, )?)+) \|", PAGE, re.MULTILINE)
+    named = {word for row in rows for word in re.findall(r"`([a-z-]+)`", row)}
+    assert {reason.value for reason in MissReason} <= named
+
+
+def test_every_command_is_listed() -> None:
+    assert set(re.findall(r"^relaybuild cache ([a-z-]+)", PAGE, re.MULTILINE)) == set(command.commands)
+
+
+def test_there_are_failures_in_the_table() -> None:
+    assert len(FAILURES) == PAGE.count("| `test_") >= 25
+
+
+@pytest.mark.parametrize("row", FAILURES)
+def test_the_test_of_a_failure_exists(row: str) -> None:
+    file = ""
+    for name in re.findall(r"`([^`]+)`", row):
+        head, colon, rest = name.partition(": ")
+        file, prefix = (head, rest) if colon else (name, "") if name.startswith("test_") else (file, name)
+        text = (TESTS / f"{file}.py").read_text(encoding="utf-8")
+        pattern = prefix.removesuffix("…") if prefix.endswith("…") else f"{prefix}(" if prefix else ""
+        assert f"def test_{pattern}" in text
