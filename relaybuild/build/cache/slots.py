@@ -70,6 +70,11 @@ def is_news(past: Past | None, key: str, storing: Storing) -> bool:
     return past.storing is not storing and not {past.storing, storing} <= _KEPT
 
 
+def is_contradicted(past: Past | None, key: str, result: Result) -> bool:
+    """Whether the same action had other outputs before, of inputs that were what its key says."""
+    return past is not None and past.key == key and past.storing in _KEPT and not past.result.has_same_outputs(result)
+
+
 def why_missing(past: Past | None, action: Action, key: str) -> tuple[MissReason, str, tuple[Change, ...]]:
     """Why there is no result of an action, from what was last done in its slot: the reason, a detail, the changes."""
     if past is None:

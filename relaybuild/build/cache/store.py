@@ -84,15 +84,16 @@ class Cache:
         found = self._read(action, slot)
         if isinstance(found, Miss) and self._may_write:
             with self.claim(action):
+                # Another process may have been faster.
                 again = self._read(action, slot)
-                return (
-                    self._executed(action, execute, slot, inputs, found)
-                    if isinstance(again, Miss)
-                    else self._taken(action, slot, again)
-                )
+                if isinstance(again, Miss):
+                    return self._executed(action, execute, slot, inputs, found)
+                found = again
         if isinstance(found, Miss):
             return self._executed(action, execute, slot, inputs, found)
-        return self._taken(action, slot, found)
+        hit, outputs = found
+        self._note(action, slot, hit)
+        return outputs
 
     @contextlib.contextmanager
     def claim(self, action: Action, timeout: float = CLAIM_SECONDS) -> Iterator[None]:
@@ -128,7 +129,7 @@ class Cache:
         storing, detail, size = self._stored(action, key, outputs, result, inputs)
         past = self._remember(action, key, slot, result, storing)
         is_same = past is not None and past.result.has_same_outputs(result)
-        is_unstable = storing is Storing.CONFLICT or (past is not None and past.key == key and not is_same)
+        is_unstable = storing is Storing.CONFLICT or slots.is_contradicted(past, key, result)
         self.journal.executed.append(
             Executed(
                 action.layer,
@@ -199,9 +200,9 @@ class Cache:
                 self._lease.hold(hit.key)
                 self._remember(action, hit.key, slot, hit.result, Storing.KNOWN)
                 return hit
-        past = slots.recall(self.records, action.layer, slot) if slot else None
         if problem is not None:
             return Miss(own, _reason(problem), str(problem))
+        past = slots.recall(self.records, action.layer, slot) if slot else None
         return Miss(own, *slots.why_missing(past, action, own))
 
     def _hit(self, action: Action, namespace: str) -> Hit | None:
@@ -236,10 +237,6 @@ class Cache:
         except DamagedResult as error:
             cause = error.__cause__
             return Miss(found.key, _reason(cause) if isinstance(cause, Exception) else MissReason.INTEGRITY, str(error))
-
-    def _taken(self, action: Action, slot: str, found: tuple[Hit, dict[str, bytes]]) -> dict[str, bytes]:
-        self._note(action, slot, found[0])
-        return found[1]
 
     def _executed(
         self,

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cache.conftest import Start, action
 from relaybuild.build.cache.action import Action, ActionBuilder, Option, canonical_json
 from relaybuild.build.cache.wire import WireError, bytes_field
 from relaybuild.digest import Digest, digest_bytes
+
+from .conftest import Start, action
 
 NAMES = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=4).filter(
     lambda name: name not in (".", "..")

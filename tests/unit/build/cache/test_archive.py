@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from cache.conftest import action
 from relaybuild.build.cache.archive import Transfer, export_entries, import_entries
 from relaybuild.build.cache.hit import Hit
 from relaybuild.build.cache.settings import CacheSettings
 from relaybuild.build.cache.store import Cache, open_cache
 from relaybuild.digest import digest_bytes
 from relaybuild.errors import UserError
+
+from .conftest import action
 
 LARGE = bytes(range(256)) * 20
 OUTPUTS = {"large": LARGE, "small": b"small"}

@@ -13,11 +13,12 @@ from pathlib import Path
 import diskcache
 import pytest
 
-from cache.conftest import ROOT, TIMEOUT
 from relaybuild.build.cache.database import DatabaseIndex, has_database
 from relaybuild.build.cache.folder import CacheFolder, open_folder
 from relaybuild.build.cache.index import IndexFailure, PoisonedEntry
 from relaybuild.build.cache.inline_disk import InlineDisk
+
+from .conftest import ROOT, TIMEOUT
 
 NAME = "0" * 64
 KEY = f"ac/main\0{NAME}".encode()

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from cache.conftest import TIMEOUT, mounted
 from relaybuild.build.cache.folder import file_system, is_network, open_folder
 from relaybuild.errors import UserError
+
+from .conftest import TIMEOUT, mounted
 
 MOUNTS = """\
 21 1 8:1 / / rw,relatime shared:1 - ext4 /dev/vda rw

@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from cache.conftest import TIMEOUT, Start, action, together
-from cache.worker import action as worker_action
 from relaybuild.build.cache.gc import GRACE_SECONDS, GcReport, collect
 from relaybuild.build.cache.hit import Hit
 from relaybuild.build.cache.locks import exclusive
@@ -24,6 +22,9 @@ from relaybuild.build.cache.runs import read_usage
 from relaybuild.build.cache.settings import CacheSettings
 from relaybuild.build.cache.store import Cache, open_cache
 from relaybuild.digest import digest_bytes
+
+from .conftest import TIMEOUT, Start, action, together
+from .worker import action as worker_action
 
 DAY = 86400.0
 BIG = 1 << 40

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from cache.conftest import TIMEOUT, Start, mounted, together
 from relaybuild.build.cache import database
 from relaybuild.build.cache.database import DatabaseIndex
 from relaybuild.build.cache.files import FileIndex
 from relaybuild.build.cache.folder import CacheFolder, open_folder
 from relaybuild.build.cache.index import MAX_VALUE, Index, IndexFailure, NoIndex, open_index
+
+from .conftest import TIMEOUT, Start, mounted, together
 
 NAMES = [f"{number:064x}" for number in range(5)]
 

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from cache.conftest import Start
 from relaybuild.build.cache import locks
 from relaybuild.build.cache.folder import CacheFolder, open_folder
 from relaybuild.build.cache.locks import Lease, exclusive, held
+
+from .conftest import Start
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cache.conftest import action
 from relaybuild.build.cache.record import (
     Entry,
     OtherVersion,
@@ -22,6 +21,8 @@ from relaybuild.build.cache.record import (
 )
 from relaybuild.build.cache.wire import WireError, bytes_field, varint_field
 from relaybuild.digest import digest_bytes
+
+from .conftest import action
 
 RESULT = Result(
     (

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from cache.conftest import action
 from relaybuild.build.cache import runs
 from relaybuild.build.cache.settings import CacheSettings
 from relaybuild.build.cache.store import Cache, open_cache
+
+from .conftest import action
 
 
 def run(settings: CacheSettings, number: int) -> Cache:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from cache.conftest import action
 from relaybuild.build.cache import slots
 from relaybuild.build.cache.journal import Change, MissReason, Storing
 from relaybuild.build.cache.record import Output, RecordError, Result
 from relaybuild.build.cache.slots import Past
 from relaybuild.build.cache.store import Cache
 from relaybuild.digest import digest_bytes
+
+from .conftest import action
 
 RESULT = Result((Output("a", digest_bytes(b"1"), contents=b"1"),), 5.0, 1.0, "host")
 
@@ -57,6 +58,15 @@ def test_why_something_is_missing() -> None:
     changes = (Change("in/x", digest_bytes(b"0").hex, digest_bytes(b"1").hex),)
     assert slots.why_missing(past(x=b"0"), made, key) == (MissReason.CHANGED, "", changes)
     assert slots.why_missing(past(x=b"1"), made, made.key("pr/1"))[0] is MissReason.NEVER_SEEN
+
+
+def test_other_outputs_contradict_only_a_result_that_was_kept() -> None:
+    key, other = action(x=b"1").key("main"), Result((Output("a", digest_bytes(b"2"), contents=b"2"),))
+    assert slots.is_contradicted(past(x=b"1"), key, other)
+    assert not slots.is_contradicted(past(x=b"1"), key, RESULT)
+    assert not slots.is_contradicted(past(x=b"2"), key, other)
+    assert not slots.is_contradicted(past(Storing.RACY_INPUT, x=b"1"), key, other)
+    assert not slots.is_contradicted(None, key, other)
 
 
 def test_a_difference_names_what_is_new_and_what_is_gone() -> None:

@@ -16,8 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from cache.conftest import ROOT, TIMEOUT, Start, action, mounted, together
-from cache.worker import action as worker_action
 from relaybuild.build.cache.action import ActionBuilder
 from relaybuild.build.cache.hit import DamagedResult, Hit, Miss
 from relaybuild.build.cache.journal import MissReason, Storing
@@ -26,6 +24,9 @@ from relaybuild.build.cache.record import MAX_INLINE, read_reference
 from relaybuild.build.cache.settings import CacheSettings, Mode
 from relaybuild.build.cache.store import Cache, open_cache
 from relaybuild.digest import digest_bytes
+
+from .conftest import ROOT, TIMEOUT, Start, action, mounted, together
+from .worker import action as worker_action
 
 LARGE = b"int x;\n" * MAX_INLINE
 OUTPUTS = {"code.c": LARGE, "code.h": b"extern int x;\n"}
