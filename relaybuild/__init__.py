@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import time
 from typing import TYPE_CHECKING, Any
 
 from relaybuild.registry import get_global_func, register_deferred, register_func
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from relaybuild.runtime.module import Module, load_module
 
 __version__ = "0.1.0"
+
+IMPORTED_NS = time.time_ns()
+"""When this process began to import relaybuild: files that were changed later are not what it runs."""
 
 # the runtime is below what compiles, and asks for it by name
 register_deferred("runtime.csource.export_library", "relaybuild.packaging", "export_csource")

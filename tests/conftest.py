@@ -1,12 +1,31 @@
-"""Keeps what tests register from one another."""
+"""Keeps what tests register, and what they cache, from one another and from the user."""
 
 from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from relaybuild import registry
+from relaybuild.build.cache_folder import VARIABLE
 from relaybuild.partition import backend, pattern_table
 from relaybuild.passes import _base, _config
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cache_folders() -> Iterator[Path]:
+    """Where the caches of this session's tests are; what is compiled outside of a test has one of its own there."""
+    with tempfile.TemporaryDirectory(prefix="relaybuild-caches-") as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, str(Path(folder) / "session"))
+        yield Path(folder)
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(_cache_folders: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test finds nothing cached that it has not compiled itself."""
+    monkeypatch.setenv(VARIABLE, str(_cache_folders / f"{abs(hash(request.node.nodeid)):x}"))
 
 
 @pytest.fixture(autouse=True)

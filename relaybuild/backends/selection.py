@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from relaybuild.build.configure import BackendModule, BackendSettings, configure
+from relaybuild.build.configure import BackendModule, BackendSettings, configure, flag_texts
 from relaybuild.build.share import share_dir
 from relaybuild.partition.backend import Backend, all_backends
 
@@ -41,23 +41,25 @@ def select(
     False or what its backend takes beside them. Raises UserError for flags that no backend knows and for libraries that
     are asked for and absent.
     """
-    given = dict(flags or {})
-    if isinstance(config, Mapping):
-        given = {**config, **given}
-        config = None
-    backends = [backend for backend in all_backends().values() if backend.name != HOST_NAME]
+    given, script = flag_texts(config, flags)
+    backends = _beside_the_host()
     found: Mapping[str, BackendSettings] = {}
-    if config is not None or given:
-        texts = {name: _flag_text(value) for name, value in given.items()}
-        modules = [BackendModule(each.name, each.cmake_flag, _cmake_file(each)) for each in backends if each.cmake_flag]
-        found = configure(Path(config) if config is not None else None, texts, modules, cache_dir=cache_dir)
+    if script is not None or given:
+        found = configure(script, given, backend_modules(), cache_dir=cache_dir)
     on = {"", *(flag for flag, settings in found.items() if settings.enabled)}
     enabled = [each for each in backends if each.cmake_flag in on]
     return Selection(tuple(sorted(enabled, key=lambda backend: (-backend.priority, backend.tag))), found)
 
 
-def _flag_text(value: object) -> str:
-    return {True: "ON", False: "OFF"}[value] if isinstance(value, bool) else str(value)
+def backend_modules() -> list[BackendModule]:
+    """The CMake modules of all backends that a flag switches on."""
+    return [
+        BackendModule(each.name, each.cmake_flag, _cmake_file(each)) for each in _beside_the_host() if each.cmake_flag
+    ]
+
+
+def _beside_the_host() -> list[Backend]:
+    return [backend for backend in all_backends().values() if backend.name != HOST_NAME]
 
 
 def _cmake_file(backend: Backend) -> Path | None:

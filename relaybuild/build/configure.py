@@ -63,6 +63,24 @@ class BackendModule:
     file: Path | None
 
 
+def flag_texts(
+    config: str | Path | Mapping[str, object] | None, flags: Mapping[str, object] | None
+) -> tuple[dict[str, str], Path | None]:
+    """Flags as texts, and the script: `config` is a script's path or flags itself, and `flags` win over these.
+
+    A flag is ON, OFF, True, False or what its backend takes beside them.
+    """
+    given = dict(flags or {})
+    if isinstance(config, Mapping):
+        given, config = {**config, **given}, None
+    texts = {name: _flag_text(value) for name, value in given.items()}
+    return texts, Path(config) if config is not None else None
+
+
+def _flag_text(value: object) -> str:
+    return {True: "ON", False: "OFF"}[value] if isinstance(value, bool) else str(value)
+
+
 def configure(
     config: Path | None,
     flags: Mapping[str, str],

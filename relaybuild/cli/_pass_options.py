@@ -6,16 +6,18 @@ import contextlib
 import functools
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from relaybuild.build.files import write_if_changed
 from relaybuild.cli import _options
-from relaybuild.passes.infra import PassContext, PassInstrument, pass_name
-from relaybuild.passes.instruments import PassTimingInstrument, PrintAfter, PrintChanged, VerifyEach
+
+if TYPE_CHECKING:
+    from relaybuild.passes.infra import PassContext, PassInstrument
+    from relaybuild.passes.instruments import PassTimingInstrument
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -32,9 +34,23 @@ class PassOptions:
     max_rewrites: int | None
     timing: Path | None
 
+    @property
+    def are_given(self) -> bool:
+        """Whether anything was asked for."""
+        return any(getattr(self, item.name) not in ((), False, None) for item in fields(self))
+
     @contextlib.contextmanager
-    def context(self, opt_level: int) -> Iterator[PassContext]:
-        """Make a context of the options the current one; at its end the times are written, the last rewrite named."""
+    def context(self, opt_level: int) -> Iterator[None]:
+        """Make a context of the options the current one; at its end the times are written, the last rewrite named.
+
+        Without options there is no context: it would have to be imported, with all that passes need.
+        """
+        if not self.are_given:
+            yield
+            return
+        from relaybuild.passes.infra import PassContext
+        from relaybuild.passes.instruments import PassTimingInstrument
+
         timing = PassTimingInstrument()
         context = PassContext(
             opt_level,
@@ -45,11 +61,13 @@ class PassOptions:
         )
         try:
             with context:
-                yield context
+                yield
         finally:
             self._tell(context, timing)
 
     def _observers(self) -> list[PassInstrument]:
+        from relaybuild.passes.instruments import PrintAfter, PrintChanged, VerifyEach
+
         found: list[PassInstrument] = [PrintAfter(self.print_after)] if self.print_after else []
         found += [PrintChanged()] if self.print_changed else []
         # last, so that what a pass broke is printed before it is reported
@@ -58,8 +76,6 @@ class PassOptions:
     def _tell(self, context: PassContext, timing: PassTimingInstrument) -> None:
         if self.timing and timing.timings:
             write_if_changed(self.timing, json.dumps(timing.to_json(), indent=2) + "\n")
-        for warning in context.error_reporter.warnings:
-            click.echo(f"warning: {warning}", err=True)
         rewrites = context.rewrites
         if rewrites.limit is None:
             return
@@ -115,6 +131,15 @@ def _names(option: str, help_text: str) -> Callable[[Any], Any]:
         option,
         multiple=True,
         metavar="PASS",
-        callback=lambda _ctx, _param, names: tuple(pass_name(name) for name in names),
+        callback=lambda _ctx, _param, names: _pass_names(names),
         help=help_text,
     )
+
+
+def _pass_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The registered names of passes; the passes are imported where there are any."""
+    if not names:
+        return ()
+    from relaybuild.passes.infra import pass_name
+
+    return tuple(pass_name(name) for name in names)

@@ -13,7 +13,7 @@ import click
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-    from relaybuild.driver import Event
+    from relaybuild.events import Event
 
 Report = Callable[["Event"], None]
 
@@ -27,6 +27,12 @@ def progress(stream: TextIO | None = None) -> Iterator[Report]:
         return
     with _live(stream) as report:
         yield report
+
+
+@contextmanager
+def no_progress() -> Iterator[Report]:
+    """A function that takes the events of one build and shows none."""
+    yield lambda _event: None
 
 
 class _Lines:

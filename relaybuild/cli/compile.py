@@ -6,20 +6,23 @@ import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from relaybuild import driver
+from relaybuild.build.cache.store import open_cache
 from relaybuild.build.files import check_writable, make_folder, write_if_changed
 from relaybuild.cli import _options
+from relaybuild.cli._cache_options import CacheCommand, CacheOptions, cache_options
 from relaybuild.cli._pass_options import PassOptions, pass_options
-from relaybuild.cli._progress import progress
+from relaybuild.cli._progress import no_progress, progress
 from relaybuild.cli._text import size_text
 from relaybuild.errors import UserError
 from relaybuild.runtime.header import c_identifier
 
 
-@click.command(name="compile")
+@click.command(name="compile", cls=CacheCommand)
 @click.argument("model", type=_options.PATH)
 @click.option("-o", "--output", type=_options.PATH, required=True, metavar="FILE", help="The library to write.")
 @_options.shape_option
@@ -27,25 +30,22 @@ from relaybuild.runtime.header import c_identifier
 @_options.compiler_options
 @_options.config_options
 @pass_options
+@cache_options
 @click.option("--emit", multiple=True, type=click.Choice(["header"]), help="header: FILE's C header, beside it.")
 @click.option("--summary", type=_options.PATH, metavar="FILE", help="Write what was done, and how long it took: JSON.")
 @click.option("--save-temps", type=_options.PATH, metavar="DIR", help="Keep the generated sources and objects here.")
 def command(
     model: Path,
     output: Path,
-    shapes: dict[str, tuple[int, ...]] | None,
-    threads: int | None,
-    target: str | None,
-    opt_level: int,
-    cc: str | None,
-    jobs: int | None,
-    precise: bool,
-    config: Path | None,
-    defines: dict[str, str],
     emit: Sequence[str],
     summary: Path | None,
     save_temps: Path | None,
+    jobs: int | None,
     passes: PassOptions,
+    caching: CacheOptions,
+    opt_level: int,
+    defines: dict[str, str],
+    **options: Any,
 ) -> None:
     """Compile MODEL, an ONNX or Relay file, to a shared library."""
     begin = time.monotonic()
@@ -53,23 +53,21 @@ def command(
     _check_outputs(model, [path for path in (output, header, summary, passes.timing) if path is not None])
     if save_temps is not None:
         make_folder(save_temps)
-    with passes.context(opt_level), progress() as report:
-        artifact = driver.compile(
-            model,
-            shapes=shapes,
-            target=target,
-            threads=threads,
-            opt_level=opt_level,
-            config=config,
-            flags=defines,
-            name=c_identifier(output.stem),
-            cc=cc,
-            jobs=jobs,
-            save_temps=save_temps,
-            precise=precise,
-            on_event=report,
-        )
-        artifact.export_library(output)
+    name = c_identifier(output.stem)
+    with caching.told(open_cache(caching.settings)) as cache, passes.context(opt_level):
+        request = driver.make_request(model, name=name, opt_level=opt_level, flags=defines, **options)
+        with no_progress() if caching.is_json else progress() as report:
+            artifact = driver.compile_request(
+                request,
+                cache,
+                jobs=jobs,
+                save_temps=save_temps,
+                on_event=report,
+                must_hit=caching.require_hit,
+            )
+            artifact.export_library(output)
+    for warning in artifact.summary["warnings"]:
+        click.echo(f"warning: {warning}", err=True)
     if header is not None:
         write_if_changed(header, artifact.header)
     if summary is not None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from relaybuild import driver
+from relaybuild import stages
 from relaybuild.build.files import check_writable, write_if_changed
 from relaybuild.cli import _options
 from relaybuild.cli._text import table
@@ -41,7 +41,7 @@ def command(
     for path in (html, json_file):
         if path is not None:
             check_writable(path)
-    report = driver.partition_report(model, shapes=shapes, config=config, flags=defines, target=target)
+    report = stages.partition_report(model, shapes=shapes, config=config, flags=defines, target=target)
     if html is not None:
         from relaybuild.cli._partition_drawing import drawing
 

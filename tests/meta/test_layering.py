@@ -13,7 +13,7 @@ import pytest
 import relaybuild
 
 ROOT = Path(relaybuild.__file__).parent
-BASE = {"errors", "diagnostics", "digest", "registry", "target"}
+BASE = {"errors", "events", "diagnostics", "digest", "registry", "target"}
 MAY_IMPORT: dict[str, set[str]] = {
     **dict.fromkeys(BASE, BASE),
     "ir": BASE,
@@ -26,8 +26,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "runtime": BASE,
     "packaging": BASE | {"build", "runtime"},
     "backends": BASE | {"ir", "build", "partition", "runtime"},
-    "driver": BASE | {"ir", "passes", "frontend", "lower", "partition", "contrib", "build", "backends", "runtime"},
-    "cli": BASE | {"driver", "runtime", "build", "frontend", "ir", "passes", "partition"},
+    "artifact": BASE | {"ir", "passes", "frontend", "backends", "build", "runtime"},
+    "stages": BASE
+    | {"ir", "passes", "frontend", "lower", "partition", "contrib", "build", "backends", "runtime", "artifact"},
+    "job": BASE | {"ir", "artifact", "build", "stages"},
+    "driver": BASE | {"ir", "artifact", "build", "job"},
+    "cli": BASE | {"driver", "stages", "artifact", "runtime", "build", "frontend", "ir", "passes", "partition"},
     "__main__": {"cli"},
     "relay": BASE | {"ir", "passes"},
     "": {"driver", "runtime", "ir", "passes", "registry", "relay", "target"},

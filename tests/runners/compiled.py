@@ -16,7 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 import relaybuild.contrib.host.program
-from relaybuild import driver
+from relaybuild import stages
 from relaybuild.build.library import LibrarySpec, Unit, build_library
 from relaybuild.build.toolchain import KERNEL_CFLAGS, probe
 from relaybuild.contrib import host
@@ -140,7 +140,7 @@ def build_together(code: GeneratedCode, target: str, path: Path) -> None:
     units += [Unit(unit.name, unit.text) for unit in code.units if not unit.hot]
     units += [Unit(source.stem, source.read_text(encoding="utf-8")) for source in model_sources()]
     include_dirs = (include_dir(), kernel_include_dir())
-    spec = LibrarySpec("model", tuple(units), include_dirs, driver._evaluate_weights(code))
+    spec = LibrarySpec("model", tuple(units), include_dirs, stages.evaluate_weights(code))
     build_library(spec, probe(None), path.parent / "build", path, jobs=2)
 
 

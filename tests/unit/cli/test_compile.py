@@ -12,8 +12,11 @@ import pytest
 
 from cli.conftest import Invoke
 from relaybuild import driver
+from relaybuild.artifact.request import Request
+from relaybuild.build.cache.store import Cache
 from relaybuild.driver import Event
 from relaybuild.errors import ToolError
+from relaybuild.target import Target
 
 SUMMARY_KEYS = "artifact size seconds executed cached misses kernels arena_bytes weight_bytes".split()
 
@@ -22,7 +25,7 @@ class FakeArtifact:
     header = "/* header */\n"
 
     def __init__(self) -> None:
-        self.summary: dict[str, Any] = {"size": 0}
+        self.summary: dict[str, Any] = {"size": 0, "warnings": ["look out"]}
 
     def export_library(self, path: Path) -> None:
         path.write_bytes(bytes(1_234_567))
@@ -33,10 +36,12 @@ class FakeDriver:
     """Records how it is called."""
 
     def __init__(self) -> None:
-        self.calls: list[tuple[Path, dict[str, Any]]] = []
+        self.calls: list[tuple[Request, dict[str, Any]]] = []
 
-    def compile(self, model: Path, *, on_event: Callable[[Event], None], **options: Any) -> FakeArtifact:
-        self.calls.append((model, options))
+    def compile(
+        self, request: Request, cache: Cache, *, on_event: Callable[[Event], None], **options: Any
+    ) -> FakeArtifact:
+        self.calls.append((request, options))
         on_event(Event("import"))
         on_event(Event("import", seconds=0.5))
         return FakeArtifact()
@@ -45,7 +50,7 @@ class FakeDriver:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
     fake = FakeDriver()
-    monkeypatch.setattr(driver, "compile", fake.compile)
+    monkeypatch.setattr(driver, "compile_request", fake.compile)
     return fake
 
 
@@ -55,32 +60,29 @@ def test_options_reach_the_compiler(invoke: Invoke, fake: FakeDriver, tmp_path: 
     backends = ["--config", str(tmp_path / "my.cmake"), "-D", "USE_DNNL=ON", "-DUSE_CBLAS=/opt/blas"]
     result = invoke("compile", "m.onnx", "-o", tmp_path / "my-model.v2.so", *arguments, *rest, *backends)
     assert result.exit_code == 0, result.stderr
-    (call,) = fake.calls
-    assert call == (
+    ((request, options),) = fake.calls
+    assert request == Request(
         Path("m.onnx"),
-        {
-            "shapes": {"x": (1, 2), "y": (3,)},
-            "target": "x86-64-v3",
-            "threads": 2,
-            "opt_level": 1,
-            "config": tmp_path / "my.cmake",
-            "flags": {"USE_DNNL": "ON", "USE_CBLAS": "/opt/blas"},
-            "name": "my_model_v2",
-            "cc": "clang -v",
-            "jobs": 4,
-            "save_temps": tmp_path / "a" / "temps",
-            "precise": True,
-        },
+        "my_model_v2",
+        Target.parse("x86-64-v3"),
+        shapes={"x": (1, 2), "y": (3,)},
+        threads=2,
+        opt_level=1,
+        precise=True,
+        config=tmp_path / "my.cmake",
+        flags={"USE_DNNL": "ON", "USE_CBLAS": "/opt/blas"},
+        cc="clang -v",
     )
+    assert options == {"jobs": 4, "save_temps": tmp_path / "a" / "temps", "must_hit": False}
     assert (tmp_path / "a" / "temps").is_dir()
 
 
 def test_defaults(invoke: Invoke, fake: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     invoke("compile", "m.onnx", "-o", tmp_path / "m.so")
-    ((_, options),) = fake.calls
-    given = {name: value for name, value in options.items() if value is not None}
-    assert given == {"opt_level": 3, "name": "m", "precise": False, "flags": {}}
+    ((request, options),) = fake.calls
+    assert request == Request(Path("m.onnx"), "m", Target.host())
+    assert options == {"jobs": None, "save_temps": None, "must_hit": False}
 
 
 def test_the_config_of_the_folder_is_used(
@@ -89,14 +91,14 @@ def test_the_config_of_the_folder_is_used(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "config.cmake").write_text("set(USE_DNNL AUTO)\n")
     invoke("compile", "m.onnx", "-o", tmp_path / "m.so")
-    ((_, options),) = fake.calls
-    assert options["config"] == Path("config.cmake")
+    ((request, _),) = fake.calls
+    assert request.config == Path("config.cmake")
 
 
 def test_the_last_line_is_the_only_one_on_stdout(invoke: Invoke, fake: FakeDriver, tmp_path: Path) -> None:
     result = invoke("compile", "m.onnx", "-o", tmp_path / "m.so")
     assert result.stdout == f"{tmp_path}/m.so  1.2 MB  0.0 s\n"
-    assert result.stderr == "import: 0.50 s\n"
+    assert result.stderr == "import: 0.50 s\nwarning: look out\n"
 
 
 def test_header_and_summary(invoke: Invoke, fake: FakeDriver, tmp_path: Path) -> None:
@@ -104,7 +106,8 @@ def test_header_and_summary(invoke: Invoke, fake: FakeDriver, tmp_path: Path) ->
     result = invoke("compile", "m.onnx", "-o", output, "--emit", "header", "--summary", summary)
     assert result.exit_code == 0
     assert (tmp_path / "m.h").read_text() == "/* header */\n"
-    assert json.loads(summary.read_text()) == {"artifact": str(output), "size": 1_234_567}
+    found = json.loads(summary.read_text())
+    assert found == {"artifact": str(output), "size": 1_234_567, "warnings": ["look out"]}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from runners.compiled import Batch, call, generate, runnable_targets, weight
 from runners.test_host import SUPPORTED, add_case
 
-from relaybuild import driver
+from relaybuild import stages
 from relaybuild.build.toolchain import probe
 from relaybuild.ir.expr import Expr, Function, Tuple
 from relaybuild.ir.interpreter import interpret
@@ -122,7 +122,7 @@ def main_text(batch: Batch, function: Function) -> str:
 
 def weights_text(code: GeneratedCode) -> str:
     """The weights as an array, instrumented like the rest."""
-    blob = driver._evaluate_weights(code)
+    blob = stages.evaluate_weights(code)
     assert blob is not None
     stream = io.BytesIO()
     blob.write(stream)

@@ -1,0 +1,60 @@
+"""What is known of a finished artifact, as its summary says it and as the cache keeps it; makes none."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from relaybuild.build.cache.journal import Journal
+
+STAGES = ("import", "pass", "partition", "codegen", "object", "link")
+LAYERS = ("artifact", *STAGES)
+"""What a summary counts: stages, and the artifact found whole."""
+
+_FACTS = frozenset(("kernels", "regions", "arena_bytes", "weight_bytes", "warnings"))
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What a compilation did, by stage: steps that ran, steps whose results were there, and seconds."""
+
+    executed: Mapping[str, int] = field(default_factory=dict)
+    cached: Mapping[str, int] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+
+def pack(facts: Mapping[str, Any], steps: Steps) -> bytes:
+    """What a cache keeps for the summary: facts of the library, and of how many steps it is made by stage.
+
+    Equal libraries give equal bytes: neither times nor what happened to be cached are in them.
+    """
+    counts = {stage: steps.executed.get(stage, 0) + steps.cached.get(stage, 0) for stage in STAGES}
+    return json.dumps({"facts": dict(facts), "steps": counts}, sort_keys=True).encode()
+
+
+def unpack(data: bytes) -> tuple[Mapping[str, Any], Steps]:
+    """What `pack` was given, all steps as cached; raises ValueError for anything else."""
+    found = json.loads(data)
+    if not isinstance(found, dict) or not found.get("facts", {}).keys() >= _FACTS:
+        raise ValueError("not the facts of an artifact")
+    return found["facts"], Steps(cached=found["steps"])
+
+
+def summary(facts: Mapping[str, Any], steps: Steps, journal: Journal) -> dict[str, Any]:
+    """The summary of a compilation, but for where the library is: `executed` and `cached` count steps by layer.
+
+    An artifact that was found whole counts as one, and the steps that it is made of as cached.
+    """
+    ran = Counter(event.layer for event in journal.executed)
+    found = Counter(event.layer for event in journal.looked if event.reason is None)
+    whole = LAYERS[0]
+    return {
+        "seconds": {stage: round(steps.seconds.get(stage, 0.0), 4) for stage in STAGES},
+        "executed": {whole: ran[whole]} | {stage: steps.executed.get(stage, 0) for stage in STAGES},
+        "cached": {whole: found[whole]} | {stage: steps.cached.get(stage, 0) for stage in STAGES},
+        "misses": journal.summary()["misses"],
+        **{name: facts[name] for name in sorted(_FACTS)},
+    }

@@ -1,0 +1,77 @@
+"""The system's headers and libraries that a library was made with, as part of its key; compiles nothing.
+
+Which files those are is known when the library is made. They are noted under everything else that is in the key, and
+under the place in the project for the next library that comes up there; a key names the files that are noted.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from relaybuild.artifact import facts
+from relaybuild.build.cache.action import Action, ActionBuilder
+from relaybuild.build.cache.memo import Inputs
+from relaybuild.build.cache.store import Cache
+from relaybuild.digest import Digest, Hasher
+
+SearchPath = Sequence[str]
+"""Folders in the order in which a tool looks for files in them."""
+
+
+def noted(cache: Cache, base: Action, slot: str) -> list[str]:
+    """The files that a library with this key, or else the last one of its place, was made with."""
+    for of in (_name_of(base), _name_of_place(slot)):
+        found = facts.recall(cache, of)
+        if found is not None:
+            return [str(path) for path in found]
+    return []
+
+
+def note(cache: Cache, base: Action, slot: str, files: Sequence[str]) -> None:
+    """Write down the files that a library was made with."""
+    facts.remember(cache, _name_of(base), list(files))
+    facts.remember(cache, _name_of_place(slot), list(files))
+
+
+def within(paths: Iterable[Path], searched: Iterable[SearchPath]) -> list[str]:
+    """Those of some files that lie where tools look for files, sorted."""
+    folders = tuple(f"{os.path.normpath(folder)}{os.sep}" for folders in searched for folder in folders)
+    names = {os.path.normpath(path) for path in paths}
+    return sorted(name for name in names if name.startswith(folders))
+
+
+def add_files(builder: ActionBuilder, files: Sequence[str], searched: Sequence[SearchPath], inputs: Inputs) -> None:
+    """Make files part of a key by content, and so files that would be taken in the stead of one of them.
+
+    Files that are gone are left out, which is another key, too.
+    """
+    normal = [[os.path.normpath(folder) for folder in folders] for folders in searched]
+    shadows: set[str] = set()
+    for path in files:
+        try:
+            builder.input(f"system/{path.lstrip('/')}", inputs.digest(Path(path)))
+        except OSError:
+            continue
+        for folders in normal:
+            shadows.update(_shadows(path, folders))
+    builder.option("shadows", tuple(sorted(shadows)))
+
+
+def _shadows(path: str, folders: SearchPath) -> list[str]:
+    """Files of the same name below folders that are searched before the one that a file is in."""
+    for number, folder in enumerate(folders):
+        if path.startswith(f"{folder}{os.sep}"):
+            name = path[len(folder) + 1 :]
+            earlier = (os.path.join(each, name) for each in folders[:number])
+            return [each for each in earlier if os.path.exists(each)]
+    return []
+
+
+def _name_of(base: Action) -> Digest:
+    return Hasher("surroundings.1").field("action", base.encode()).digest()
+
+
+def _name_of_place(slot: str) -> Digest:
+    return Hasher("surroundings-of-place.1").field("slot", slot).digest()

@@ -1,0 +1,105 @@
+"""Digests of folders of files that need not be read again while no file's state has changed; knows no file's meaning.
+
+A folder is known by the names, sizes, inodes and times of its files. As with single files, nothing is remembered of a
+folder in which something was written within the last seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from relaybuild.build.cache.memo import RACY_SECONDS, FileState, Inputs, Memory
+from relaybuild.digest import Digest, Hasher, digest_file
+
+Wanted = Callable[[str], bool]
+"""Whether a file or folder of that relative name, with slashes, counts; what is below a folder that does not count does
+not either."""
+
+
+@dataclass(frozen=True)
+class TreeState:
+    """The files of a folder, by relative name, as the file system describes them."""
+
+    root: Path
+    wanted: Wanted = field(repr=False, compare=False)
+    files: tuple[tuple[str, FileState], ...]
+
+    @classmethod
+    def of(cls, root: Path, wanted: Wanted) -> TreeState:
+        """The state now; raises OSError."""
+        return cls(root, wanted, tuple(sorted(_files(root, "", wanted), key=lambda each: each[0])))
+
+    @property
+    def newest_ns(self) -> int:
+        """When the last change was made that can be seen, in nanoseconds since the epoch."""
+        return max((max(state.modified_ns, state.changed_ns) for _, state in self.files), default=0)
+
+    def name(self) -> str:
+        """What the folder's digest is remembered under."""
+        hasher = Hasher("tree-state.1")
+        for name, state in self.files:
+            times = (state.modified_ns, state.changed_ns)
+            hasher.field(name, (state.device, state.inode, state.size, *times))
+        return hasher.digest().hex
+
+    def digest(self) -> Digest:
+        """The digest of all names and contents, read now; raises OSError."""
+        hasher = Hasher("tree.1")
+        for name, _ in self.files:
+            hasher.field(name, digest_file(self.root / name))
+        return hasher.digest()
+
+
+class TreeInputs(Inputs):
+    """The files and folders that a run reads: each is digested once, and can be asked whether it still is the same."""
+
+    def __init__(self, memory: Memory | None, clock: Callable[[], float] = time.time) -> None:
+        """Without a memory everything is read."""
+        super().__init__(memory, clock)
+        self._memory_of_trees = memory
+        self._now = clock
+        self._trees: dict[Path, tuple[TreeState, Digest]] = {}
+
+    def tree(self, root: Path, wanted: Wanted) -> tuple[Digest, TreeState]:
+        """The digest of a folder, and the state in which it has it; raises OSError."""
+        if root not in self._trees:
+            state = TreeState.of(root, wanted)
+            self._trees[root] = (state, self._digest(state))
+        state, digest = self._trees[root]
+        return digest, state
+
+    def changed(self) -> list[Path]:
+        return [*super().changed(), *(root for root, (state, _) in self._trees.items() if not _is_now(state))]
+
+    def _digest(self, state: TreeState) -> Digest:
+        is_racy = state.newest_ns >= (self._now() - RACY_SECONDS) * 1e9
+        memory = None if is_racy else self._memory_of_trees
+        if memory is not None and (known := memory.recall(state.name())) is not None:
+            return known
+        digest = state.digest()
+        if memory is not None and _is_now(state):
+            memory.remember(state.name(), digest)
+        return digest
+
+
+def _is_now(state: TreeState) -> bool:
+    try:
+        return TreeState.of(state.root, state.wanted).files == state.files
+    except OSError:
+        return False
+
+
+def _files(root: Path, prefix: str, wanted: Wanted) -> Iterator[tuple[str, FileState]]:
+    with os.scandir(root / prefix) as entries:
+        for entry in entries:
+            name = prefix + entry.name
+            if not wanted(name):
+                continue
+            if entry.is_dir():
+                yield from _files(root, f"{name}/", wanted)
+            else:
+                yield name, FileState.of(Path(entry.path))

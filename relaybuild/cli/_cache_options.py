@@ -1,0 +1,111 @@
+"""The options that say which cache a command uses, and what it tells of it; knows no command by name."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from relaybuild import driver
+from relaybuild.build.cache.journal import Journal
+from relaybuild.build.cache.settings import CacheSettings, Mode
+from relaybuild.build.cache.store import Cache
+from relaybuild.cli import _options
+from relaybuild.errors import UserError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_TEXT, _JSON = "text", "json"
+
+
+@dataclass(frozen=True)
+class CacheOptions:
+    """What was asked for; `explain` is `text`, `json` or None."""
+
+    settings: CacheSettings
+    explain: str | None
+    require_hit: bool
+
+    @property
+    def is_json(self) -> bool:
+        """Whether what is told is to be read by a program: it is then all that stands on stderr."""
+        return self.explain == _JSON
+
+    @contextlib.contextmanager
+    def told(self, cache: Cache) -> Iterator[Cache]:
+        """Close the cache at the end of the block, and say on stderr what was found there and what was not."""
+        try:
+            with cache:
+                yield cache
+        finally:
+            self._tell(cache.journal)
+
+    def _tell(self, journal: Journal) -> None:
+        if self.explain is not None:
+            from relaybuild.build.cache.explain import explain
+
+            explanation = explain(journal)
+            if self.is_json:
+                click.echo(json.dumps(explanation.to_json()), err=True)
+                return
+            for line in explanation.lines():
+                click.echo(line, err=True)
+        if journal.looked and self.settings.mode is not Mode.OFF:
+            click.echo(f"cache: {journal.line()}", err=True)
+
+
+class CacheCommand(click.Command):
+    """A command whose option `--explain` has a value behind `=`, or none: click would take the next word for it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        spelled = [f"--explain={_TEXT}" if arg == "--explain" else arg for arg in args[:end]]
+        return super().parse_args(ctx, [*spelled, *args[end:]])
+
+
+def cache_options(command: F) -> F:
+    """Add the options, as the argument `caching`: CacheOptions. The command has to be a CacheCommand."""
+
+    @functools.wraps(command)
+    def bundled(
+        *, cache_dir: Path | None, no_cache: bool, recache: bool, explain: str | None, require_hit: bool, **others: Any
+    ) -> Any:
+        given = [
+            name
+            for name, is_given in (("--no-cache", no_cache), ("--recache", recache), ("--require-hit", require_hit))
+            if is_given
+        ]
+        if len(given) > 1:
+            raise UserError(f"the options '{given[0]}' and '{given[1]}' exclude each other: give one of them")
+        mode = Mode.RECACHE if recache else Mode.READ_WRITE
+        settings = driver.cache_settings(False if no_cache else cache_dir, mode)
+        return command(caching=CacheOptions(settings, explain, require_hit), **others)
+
+    options = (
+        click.option(
+            "--cache-dir",
+            type=_options.PATH,
+            metavar="DIR",
+            help="Folder of the cache; else RELAYBUILD_CACHE_DIR's, else the user's.",
+        ),
+        click.option("--no-cache", is_flag=True, help="Look nothing up, and keep nothing."),
+        click.option("--recache", is_flag=True, help="Look nothing up; what is made replaces what is there."),
+        click.option(
+            "--explain",
+            type=click.Choice((_TEXT, _JSON)),
+            metavar="[=json]",
+            help="Say why something was not in the cache: a line for each cause, or JSON.",
+        ),
+        click.option("--require-hit", is_flag=True, help="Compile nothing: fail, and say why, if it is not cached."),
+    )
+    decorated: Any = bundled
+    for option in reversed(options):
+        decorated = option(decorated)
+    result: F = decorated
+    return result

@@ -1,0 +1,183 @@
+"""One request in one run: how its artifact is looked up, made and kept; knows no stage."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from relaybuild.artifact.key import LAYER, NAME, Keyed, Unkeyed, artifact_key
+from relaybuild.artifact.outcome import Steps, pack, unpack
+from relaybuild.artifact.request import Request
+from relaybuild.build.cache.hit import DamagedResult, Hit
+from relaybuild.build.cache.journal import Looked
+from relaybuild.build.cache.outcome import Contents
+from relaybuild.build.cache.settings import Mode
+from relaybuild.build.cache.store import Cache
+from relaybuild.build.cxx import CxxCompiler, probe_cxx
+from relaybuild.build.files import make_folder
+from relaybuild.build.toolchain import Toolchain
+from relaybuild.errors import RelayBuildError, UserError
+from relaybuild.events import Event
+
+if TYPE_CHECKING:
+    from relaybuild.ir.module import IRModule
+    from relaybuild.stages import Made
+
+
+@dataclass(frozen=True)
+class Content:
+    """An artifact: where its library is, in the cache (`hit`) or at `path`, and what is known of it.
+
+    `is_temporary`: nobody but the artifact needs the folder of `path`. `module` is there where the stages ran.
+    """
+
+    header: str
+    facts: Mapping[str, Any]
+    steps: Steps
+    size: int
+    hit: Hit | None = None
+    path: Path | None = None
+    is_temporary: bool = False
+    module: IRModule | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """A request, the cache of its run, and how it is carried out, which does not change what becomes of it.
+
+    `must_hit`: it may be found, but not made.
+    """
+
+    request: Request
+    cache: Cache
+    toolchain: Toolchain
+    jobs: int | None = None
+    save_temps: Path | None = None
+    on_event: Callable[[Event], None] | None = None
+    must_hit: bool = False
+
+    def content(self) -> Content:
+        """The artifact, from the cache or made now and kept there. Raises UserError if it must be there and is not."""
+        key = self._key()
+        if isinstance(key, Unkeyed):
+            self.cache.bypass(LAYER, NAME, key.reason, slot=self.request.name)
+            return self.make()
+        # whoever else asks for the same waits, and then finds it
+        with self.cache.claim(key.action):
+            return self._find(key) or self._make_and_keep(key)
+
+    def make(self) -> Content:
+        """Run the stages."""
+        self._check_may_make()
+        from relaybuild import stages
+
+        with _work_folder(self.save_temps) as folder:
+            work = stages.Workplace(
+                self.toolchain,
+                self.cache if self.has_cache else None,
+                folder,
+                self.configure_folder,
+                self.jobs,
+                self.save_temps is not None,
+                self.on_event,
+            )
+            return self._made(stages.make(self.request, work))
+
+    def program(self) -> IRModule:
+        """The request's module after passes and partitioning."""
+        from relaybuild import stages
+
+        return stages.program(self.request, self.configure_folder)
+
+    @property
+    def has_cache(self) -> bool:
+        """Whether results are looked up or kept."""
+        return self.cache.folder is not None and self.cache.settings.mode is not Mode.OFF
+
+    @property
+    def configure_folder(self) -> Path | None:
+        """Where what CMake found is kept; None for the user's default folder."""
+        return self.cache.settings.folder
+
+    def _key(self) -> Keyed | Unkeyed:
+        if not self.has_cache:
+            return Unkeyed("no cache")
+        if self.save_temps is not None:
+            return Unkeyed("the sources are to be kept")
+        return artifact_key(self.request, self.toolchain, self._cxx, self.cache, self.configure_folder)
+
+    def _cxx(self) -> CxxCompiler | None:
+        """The C++ compiler; None if there is none, which is an error only where it is needed."""
+        try:
+            return probe_cxx(self.toolchain, cache=self.cache)
+        except RelayBuildError:
+            return None
+
+    def _find(self, key: Keyed) -> Content | None:
+        found = self.cache.lookup(key.action, slot=self.request.name)
+        if not isinstance(found, Hit):
+            return None
+        try:
+            facts, steps = unpack(found.read("summary"))
+            return Content(found.read("header").decode(), facts, steps, found.outputs["library"].size, hit=found)
+        except DamagedResult:
+            return None
+
+    def _make_and_keep(self, key: Keyed) -> Content:
+        start, namespace = time.perf_counter(), self.cache.settings.namespace
+        content = self.make()
+        assert content.path is not None
+        outputs: dict[str, Contents] = {
+            "header": content.header.encode(),
+            "library": content.path,
+            "summary": pack(content.facts, content.steps),
+        }
+        seconds = time.perf_counter() - start
+        action = key.completed(self.cache, self.request.name)
+        self._correct_key(key.action.key(namespace), action.key(namespace))
+        self.cache.store(action, outputs, slot=self.request.name, seconds=seconds, inputs=key.inputs)
+        return content
+
+    def _correct_key(self, looked_up: str, key: str) -> None:
+        """Let the journal name the action that was executed, where the one that was looked up knew less of it."""
+        looked = self.cache.journal.looked
+        for place, event in enumerate(looked):
+            if event.key == looked_up and event.reason is not None:
+                looked[place] = replace(event, key=key)
+
+    def _made(self, made: Made) -> Content:
+        size = made.path.stat().st_size
+        is_temporary = self.save_temps is None
+        return Content(made.header, made.facts, made.steps, size, None, made.path, is_temporary, made.module)
+
+    def _check_may_make(self) -> None:
+        if self.must_hit:
+            missed = "; ".join(_missed_text(event) for event in self.cache.journal.looked if event.reason is not None)
+            raise UserError(f"not everything was in the cache: {missed}")
+
+
+def _missed_text(event: Looked) -> str:
+    reason = event.reason.value if event.reason is not None else ""
+    details = [event.detail] if event.detail else [change.component for change in event.changes]
+    return f"{event.layer}/{event.name}: {reason}" + (f" ({', '.join(details)})" if details else "")
+
+
+@contextlib.contextmanager
+def _work_folder(save_temps: Path | None) -> Iterator[Path]:
+    """The folder given, or a temporary one that is removed where the block fails."""
+    if save_temps is not None:
+        make_folder(save_temps)
+        yield save_temps
+        return
+    folder = Path(tempfile.mkdtemp(prefix="relaybuild-"))
+    try:
+        yield folder
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise

@@ -1,0 +1,337 @@
+"""From a model to a library, stage by stage; knows no operator and no backend by name, and no cache of whole artifacts.
+
+Importing this imports numpy and the IR, which a run that finds everything in the cache does without.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+
+from relaybuild.artifact.model import RELAY_SUFFIX
+from relaybuild.artifact.outcome import Steps
+from relaybuild.artifact.request import Request, default_name
+from relaybuild.backends.generation import Region, generate_regions
+from relaybuild.backends.selection import Selection, select
+from relaybuild.backends.sources import RegionSources, region_sources
+from relaybuild.build.cache.store import Cache
+from relaybuild.build.cxx import probe_cxx
+from relaybuild.build.library import BuildReport, LibrarySpec, Unit, WeightBlob, build_library
+from relaybuild.build.toolchain import KERNEL_CFLAGS, Toolchain
+from relaybuild.errors import UserError
+from relaybuild.events import Event
+from relaybuild.ir.expr import Call, Function
+from relaybuild.ir.infer import infer_types
+from relaybuild.ir.input_shapes import leaves, with_shapes
+from relaybuild.ir.interpreter import interpret
+from relaybuild.ir.module import IRModule
+from relaybuild.ir.ops.compiler_annotation import END
+from relaybuild.ir.parser import parse
+from relaybuild.ir.types import TensorType, TupleType
+from relaybuild.ir.visitor import post_order
+from relaybuild.lower.sources import include_dir as kernel_include_dir
+from relaybuild.partition.backend import CodegenOptions, GeneratedCode, all_backends, flat_types
+from relaybuild.partition.pipeline import partition
+from relaybuild.partition.report import Report, report
+from relaybuild.passes.infra import PRECISE, PassContext
+from relaybuild.passes.pipelines import default_pipeline
+from relaybuild.runtime.header import c_identifier, standalone_header
+from relaybuild.runtime.sources import include_dir, model_sources
+from relaybuild.runtime.spec import TensorSpec
+from relaybuild.target import Target, chosen
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model read: its module, and the names of inputs and outputs, one per tensor of `main`'s tuples."""
+
+    module: IRModule
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    provenance: Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """How a request is carried out, which does not change what becomes of it.
+
+    The library is made in `folder`, and what it was made from stays there with `keep`. `cache_dir` is where what CMake
+    found is kept (None: the default folder). At most `jobs` compilers run at a time.
+    """
+
+    toolchain: Toolchain
+    cache: Cache | None
+    folder: Path
+    cache_dir: Path | None = None
+    jobs: int | None = None
+    keep: bool = False
+    on_event: Callable[[Event], None] | None = None
+
+
+@dataclass(frozen=True)
+class Made:
+    """What the stages made of a request: the library at `path`, its header, facts for the summary, and what ran."""
+
+    path: Path
+    header: str
+    facts: Mapping[str, Any]
+    steps: Steps
+    module: IRModule
+
+
+@dataclass
+class _Clock:
+    """Times stages and tells who listens."""
+
+    on_event: Callable[[Event], None] | None
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Run a stage; nothing is said of one that fails."""
+        self.tell(Event(name))
+        start = time.perf_counter()
+        yield
+        self.seconds[name] = time.perf_counter() - start
+        self.tell(Event(name, seconds=self.seconds[name]))
+
+    def tell(self, event: Event) -> None:
+        if self.on_event is not None:
+            self.on_event(event)
+
+
+def make(request: Request, work: Workplace) -> Made:
+    """Run all stages; raises what `driver.compile` does."""
+    context = _pass_context(request)
+    clock = _Clock(work.on_event)
+    selection = _selection(request, work.cache_dir)
+    with clock.stage("import"):
+        source = read_model(request.model, request.shapes)
+    with clock.stage("pass"):
+        module = default_pipeline()(source.module, context)
+    with clock.stage("partition"), context:
+        module = partition_module(module, selection, request.name)
+    main = module["main"]
+    with clock.stage("codegen"):
+        options = _codegen_options(request, source, context, module)
+        regions = generate_regions(module, options, selection)
+        code = all_backends()["host"].codegen(main, options)
+        weights = evaluate_weights(code)
+    spec = _library(options, code, weights, region_sources(regions, selection, options.flags))
+    path = work.folder / f"{options.symbol}.so"
+    built = _build(spec, work, path, clock)
+    ran = {"import": 1, "pass": 1, "partition": 1, "codegen": len(code.units) + len(regions), **built.executed}
+    steps = Steps(ran, dict(built.cached), dict(clock.seconds))
+    return Made(path, _header(options, main, code.results), _facts(code, regions, context), steps, module)
+
+
+def program(request: Request, cache_dir: Path | None) -> IRModule:
+    """The module of a request after passes and partitioning."""
+    context = _pass_context(request)
+    module = default_pipeline()(read_model(request.model, request.shapes).module, context)
+    with context:
+        return partition_module(module, _selection(request, cache_dir), request.name)
+
+
+def partition_module(module: IRModule, selection: Selection, name: str) -> IRModule:
+    """A module after the passes with its regions cut out, for the backends that are on; typed.
+
+    `name` is the model's: it becomes part of the regions' symbols.
+    """
+    if not selection.backends and not _has_marks(module):
+        return infer_types(module)
+    return partition(infer_types(module), selection.tags, mod_name=c_identifier(name))
+
+
+def partition_report(
+    model: str | Path | ModelProto | IRModule,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    config: str | Path | Mapping[str, object] | None = None,
+    flags: Mapping[str, object] | None = None,
+    target: str | Target | None = None,
+    name: str | None = None,
+) -> Report:
+    """How `driver.compile` would partition a model, with the same arguments; raises as that does."""
+    selection = select(config, flags)
+    machine = chosen(target)
+    title = name or default_name(model)
+    context = PassContext.entered() or PassContext(opt_level=3)
+    module = default_pipeline()(read_model(model, shapes).module, context)
+    with machine, context:
+        return report(infer_types(module), selection.tags, mod_name=c_identifier(title))
+
+
+def _has_marks(module: IRModule) -> bool:
+    """Whether calls are marked by hand for a compiler."""
+    nodes = (node for function in module.functions.values() for node in post_order(function))
+    return any(isinstance(node, Call) and node.op_name == END for node in nodes)
+
+
+def _selection(request: Request, cache_dir: Path | None) -> Selection:
+    return select(request.config, request.flags, cache_dir=cache_dir)
+
+
+def read_model(model: str | Path | ModelProto | IRModule, shapes: Mapping[str, Sequence[int]] | None) -> Source:
+    """What the stages start from; raises UserError for what is no model or leaves a shape open."""
+    if isinstance(model, IRModule):
+        return _from_module(model, shapes)
+    if isinstance(model, (str, Path)) and is_relay_file(Path(model)):
+        return _from_module(_parse_file(Path(model)), shapes)
+    from relaybuild.frontend.onnx import import_model
+
+    imported = import_model(model, shapes)
+    provenance = {"format": "onnx", "opset": imported.opset, "producer": imported.producer}
+    return Source(imported.module, imported.input_names, imported.output_names, provenance)
+
+
+def is_relay_file(path: Path) -> bool:
+    """Whether a file is a program in the text format, by its name."""
+    return path.suffix == RELAY_SUFFIX
+
+
+def _parse_file(path: Path) -> IRModule:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read '{path}': {error}") from None
+    return parse(text, str(path))
+
+
+def _from_module(module: IRModule, shapes: Mapping[str, Sequence[int]] | None) -> Source:
+    if "main" not in module:
+        raise UserError("the module has no function '@main' to compile")
+    module = infer_types(with_shapes(module, shapes) if shapes else module)
+    main = module["main"]
+    params = [name for param in main.params for name, _ in leaves(param.name_hint, param.checked_type)]
+    results = [name for name, _ in leaves("output", main.body.checked_type)]
+    if isinstance(main.body.checked_type, TupleType):
+        results = [f"output{number}" if len(results) > 1 else "output" for number in range(len(results))]
+    inputs, outputs = _names(main, "input_names", params), _names(main, "output_names", results)
+    return Source(module, inputs, outputs, {"format": "relay"})
+
+
+def _names(function: Function, attr: str, default: list[str]) -> tuple[str, ...]:
+    """The names in a function's attribute, or unique ones made of the defaults."""
+    given = function.attrs.get(attr)
+    if isinstance(given, (tuple, list)) and len(given) == len(default):
+        return tuple(str(name) for name in given)
+    taken: set[str] = set()
+    names = []
+    for name in default:
+        number = 0
+        unique = name
+        while unique in taken:
+            number += 1
+            unique = f"{name}_{number}"
+        taken.add(unique)
+        names.append(unique)
+    return tuple(names)
+
+
+def _pass_context(request: Request) -> PassContext:
+    """The context entered, or a new one, at the level of the request and as precise as it."""
+    settings = request.passes
+    context = request.context or PassContext(
+        request.opt_level,
+        settings.required,
+        settings.disabled,
+        config=settings.config,
+        fallback_device=settings.fallback_device,
+    )
+    return context.derived(opt_level=request.opt_level, config={PRECISE.name: request.precise})
+
+
+def _codegen_options(request: Request, source: Source, context: PassContext, module: IRModule) -> CodegenOptions:
+    flags = (*KERNEL_CFLAGS, *request.target.cflags)
+    return CodegenOptions(
+        request.name,
+        request.symbol,
+        request.target,
+        flags,
+        source.inputs,
+        source.outputs,
+        request.threads,
+        request.opt_level,
+        request.precise,
+        {"source": dict(source.provenance), "opt_level": request.opt_level, "precise": request.precise},
+        module,
+    )
+
+
+def evaluate_weights(code: GeneratedCode) -> WeightBlob | None:
+    """The bytes of `@weights`, each result at its offset."""
+    if code.weights is None or not code.weight_bytes:
+        return None
+    blob = np.zeros(code.weight_bytes, np.uint8)
+    for value, offset in zip(interpret(code.weights), code.weight_offsets):
+        data = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+        blob[offset : offset + data.size] = data
+    digest = hashlib.sha256(blob.data).hexdigest()
+
+    def write(file: BinaryIO) -> None:
+        file.write(blob.data)
+
+    return WeightBlob(write, digest, code.weight_bytes)
+
+
+def _library(
+    options: CodegenOptions, code: GeneratedCode, weights: WeightBlob | None, regions: RegionSources
+) -> LibrarySpec:
+    units = [Unit(unit.name, unit.text, options.flags if unit.hot else ()) for unit in code.units]
+    units += [Unit(path.stem, path.read_text(encoding="utf-8")) for path in model_sources()]
+    include_dirs = (include_dir(), kernel_include_dir())
+    return LibrarySpec(options.symbol, (*units, *regions.units), include_dirs, weights, link_files=regions.link_files)
+
+
+def _build(spec: LibrarySpec, work: Workplace, path: Path, clock: _Clock) -> BuildReport:
+    clock.tell(Event("object", 0, len(spec.units)))
+    needs_cxx = any(unit.language == "c++" for unit in spec.units)
+    built = build_library(
+        spec,
+        work.toolchain,
+        work.folder / "build",
+        path,
+        jobs=work.jobs,
+        on_progress=lambda done, total: clock.tell(Event("object", done, total)),
+        keep=work.keep,
+        cxx=probe_cxx(work.toolchain, cache=work.cache) if needs_cxx else None,
+        cache=work.cache,
+    )
+    clock.seconds["object"] = sum(built.seconds.get(step, 0.0) for step in ("write", "weights", "object"))
+    clock.seconds["link"] = sum(built.seconds.get(step, 0.0) for step in ("link", "publish"))
+    for stage in ("object", "link"):
+        clock.tell(Event(stage, seconds=clock.seconds[stage]))
+    return built
+
+
+def _facts(code: GeneratedCode, regions: Sequence[Region], context: PassContext) -> Mapping[str, Any]:
+    """What the summary says of the library, in every run that has it."""
+    return {
+        "kernels": [dict(kernel) for kernel in code.kernels],
+        "regions": [{"symbol": region.ports.symbol, "backend": region.backend.name} for region in regions],
+        "arena_bytes": code.arena_bytes,
+        "weight_bytes": code.weight_bytes,
+        "warnings": [str(warning) for warning in context.error_reporter.warnings],
+    }
+
+
+def _header(options: CodegenOptions, main: Function, results: Sequence[TensorType]) -> str:
+    params = [kind for param in main.params for kind in flat_types(param.checked_type)]
+    inputs = [_spec(name, kind) for name, kind in zip(options.inputs, params)]
+    outputs = [_spec(name, kind) for name, kind in zip(options.outputs, results)]
+    return standalone_header(options.symbol, inputs, outputs)
+
+
+def _spec(name: str, kind: TensorType) -> TensorSpec:
+    return TensorSpec(name, kind.static_shape, kind.dtype)
