@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relaybuild.build.cache.action import Action, ActionBuilder, Option, canonical_json
@@ -75,16 +75,19 @@ def spelled(value: Any) -> str:
     return repr(value)
 
 
+@settings(deadline=None)
 @given(PARTS, PARTS)
 def test_keys_are_equal_only_for_equal_parts(left: dict[str, Any], right: dict[str, Any]) -> None:
     assert (built(left).key("main") == built(right).key("main")) == (spelled(left) == spelled(right))
 
 
+@settings(deadline=None)
 @given(PARTS, st.randoms(use_true_random=False))
 def test_the_order_of_parts_does_not_count(parts: dict[str, Any], chooser: random.Random) -> None:
     assert built(parts).key("main") == built(parts, chooser.shuffle).key("main")
 
 
+@settings(deadline=None)
 @given(PARTS)
 def test_an_action_is_read_back(parts: dict[str, Any]) -> None:
     made = built(parts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relaybuild.build.cache.record import (
@@ -65,6 +65,7 @@ def test_contents_must_have_the_digest_that_is_said() -> None:
         Result.decode(data)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=60), st.integers(0, 2**30), st.integers(0, 7))
 def test_a_record_with_one_bit_changed_is_refused(payload: bytes, place: int, bit: int) -> None:
     record = bytearray(seal("ac/main", "00", payload))
@@ -73,6 +74,7 @@ def test_a_record_with_one_bit_changed_is_refused(payload: bytes, place: int, bi
         unseal("ac/main", "00", bytes(record))
 
 
+@settings(deadline=None)
 @given(st.binary(min_size=1, max_size=60), st.integers(0, 2**30))
 def test_a_record_that_is_cut_is_refused(payload: bytes, place: int) -> None:
     record = seal("ac/main", "00", payload)
@@ -106,6 +108,7 @@ def test_a_secret_keeps_out_who_does_not_have_it() -> None:
         unseal("ac/main", "00", seal("ac/main", "00", b"payload"), b"secret")
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_refused_in_one_way(data: bytes) -> None:
     with pytest.raises(RecordError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relaybuild.build.cache.wire import (
@@ -22,6 +22,7 @@ FIELDS = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(FIELDS)
 def test_fields_are_read_back(fields: list[tuple[int, int | bytes]]) -> None:
     data = b"".join(
