@@ -192,6 +192,15 @@ def test_what_is_damaged_is_a_miss_with_a_reason_and_heals(settings: CacheSettin
         assert cache.run(action(x=b"1"), never) == OUTPUTS
 
 
+@pytest.mark.parametrize("name", ["a blob is gone", "a blob is cut", "a blob is empty"])
+def test_a_lookup_looks_for_all_blobs_and_their_sizes(cache: Cache, name: str) -> None:
+    damage, reason = DAMAGES[name]
+    damage(cache, kept(cache, x=b"1"))
+    assert missed(cache, x=b"1").reason is reason
+    assert cache.store(action(x=b"1"), OUTPUTS).storing is Storing.STORED
+    assert isinstance(cache.lookup(action(x=b"1")), Hit)
+
+
 def test_a_record_under_another_key_is_not_believed(cache: Cache) -> None:
     first, second = kept(cache, x=b"1"), kept(cache, x=b"2")
     row = cache.records._index.get("ac/main", first.key)
