@@ -47,8 +47,9 @@ class CachedBuild:
 
     def run(self) -> tuple[FinishedEdge, ...]:
         """Put the library at the output; the steps that ran. Raises UserError and ToolError as `build_library`."""
-        objects = self._objects.describe()
-        with self.cache.claim(self._claim(objects), _WAIT_SECONDS):
+        with self.cache.claim(self._claim(), _WAIT_SECONDS):
+            # What another process has found out about headers is known only now.
+            objects = self._objects.describe()
             for known in objects:
                 self._objects.look_up(known)
             self.clock.step("write")
@@ -62,14 +63,12 @@ class CachedBuild:
             linked = self._link_library(objects, compiled)
         return (*compiled, *linked)
 
-    def _claim(self, objects: Sequence[KnownObject]) -> Action:
-        """What only one process should do at a time: this library, as far as it is known before it is made."""
-        hasher = Hasher("build.1")
-        for known in objects:
-            hasher.field(known.unit.name, known.key_part)
-        weights = self.workspace.spec.weights
-        hasher.field("weights", weights.digest if weights else None)
-        return ActionBuilder(OBJECT, "build").input("objects", hasher.digest()).build()
+    def _claim(self) -> Action:
+        """What only one process should do at a time: these units with this compiler, whatever their headers are."""
+        hasher = Hasher("build.1").field("compilers", self.workspace.compilers.stamp)
+        for unit in self.workspace.units:
+            hasher.field(unit.file_name, (unit.text, *unit.flags))
+        return ActionBuilder(OBJECT, "build").input("units", hasher.digest()).build()
 
     def _is_found(self, objects: Sequence[KnownObject]) -> bool:
         """Whether all objects are known and the cache had the library, which is at the output then."""
@@ -84,13 +83,13 @@ class CachedBuild:
     def _compile_missing(self, objects: Sequence[KnownObject]) -> tuple[FinishedEdge, ...]:
         """Make the objects that the cache does not have, and keep them; the steps that ran."""
         workspace = self.workspace
-        workspace.write_sources([known.unit for known in objects if self.keep or known.hit is None])
+        # All of them: one may include another.
+        workspace.write_sources(workspace.units)
         workspace.remove_strangers()
         if self.cache.settings.mode is Mode.RECACHE:
             workspace.remove_products()
         self._place(objects)
         missing = [known for known in objects if known.hit is None]
-        workspace.write_sources(known.unit for known in missing)
         workspace.write_rules([known.unit for known in missing])
         self.clock.step("write")
         if not missing:

@@ -7,6 +7,7 @@ that is searched earlier would be read in a header's stead (a shadow), and a tex
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -39,15 +40,16 @@ class HeaderList:
             + bytes_field(3, self.objection)
         )
 
-    @classmethod
-    def decode(cls, data: bytes) -> HeaderList:
-        """The list of a payload; raises WireError for what is none."""
+    @staticmethod
+    @functools.lru_cache(maxsize=64)
+    def decode(data: bytes) -> HeaderList:
+        """The list of a payload, the same object for equal ones; raises WireError for what is none."""
         texts: dict[int, list[str]] = {1: [], 2: [], 3: []}
         for number, value in read_fields(data):
             if number not in texts:
                 raise WireError("not a list of headers")
             texts[number].append(expect_text(value))
-        return cls(tuple(texts[1]), tuple(texts[2]), "".join(texts[3]))
+        return HeaderList(tuple(texts[1]), tuple(texts[2]), "".join(texts[3]))
 
 
 def objection_to_text(text: str) -> str:

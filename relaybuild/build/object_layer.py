@@ -68,11 +68,6 @@ class KnownObject:
     objection: str = ""
     digest: Digest | None = None
 
-    @property
-    def key_part(self) -> str:
-        """What tells this object from others, as far as it is known before it is made."""
-        return self.action.key("") if self.action else digest_bytes(self.unit.text.encode()).hex
-
 
 @dataclass(frozen=True)
 class _Read:
@@ -94,6 +89,7 @@ class ObjectLayer:
     _exists: Existence = field(default_factory=Existence)
     _texts: dict[str, tuple[str, frozenset[str]]] = field(default_factory=dict)
     _read: dict[tuple[SearchPath, HeaderList], _Read] = field(default_factory=dict)
+    _searches: dict[tuple[object, ...], SearchPath] = field(default_factory=dict)
     _changed: frozenset[Path] = frozenset()
 
     def __post_init__(self) -> None:
@@ -128,7 +124,7 @@ class ObjectLayer:
         search = self._search(unit)
         paths, objection = self._paths(unit, dependencies)
         was_read_before = {header for header in paths if Path(header) in self.inputs}
-        headers = self._list(search, paths, objection or self._objection(unit))
+        headers = self._list(unit, search, paths, objection or self._objection(unit))
         action = self._action(unit, search, headers)
         if headers.objection:
             self._write_notes(unit, headers)
@@ -175,9 +171,13 @@ class ObjectLayer:
         return (*compiler.compiler_command[1:], *compiler.cflags, *unit.flags)
 
     def _search(self, unit: Unit) -> SearchPath:
-        compiler, spec = self.workspace.compilers.of(unit), self.workspace.spec
-        flagged = folders_in(unit.flags, str(self.workspace.directory))
-        return SearchPath.of((*spec.include_dirs, *unit.include_dirs), (*flagged, *compiler.include_dirs))
+        """Where the unit's headers are looked for; most units share it."""
+        key = (unit.language, unit.include_dirs, unit.flags)
+        if key not in self._searches:
+            compiler, spec = self.workspace.compilers.of(unit), self.workspace.spec
+            others = (*folders_in(unit.flags, str(self.workspace.directory)), *compiler.include_dirs)
+            self._searches[key] = SearchPath.of((*spec.include_dirs, *unit.include_dirs), others)
+        return self._searches[key]
 
     def _read_now(self, search: SearchPath, headers: HeaderList) -> _Read:
         """What a list stands for; units with equal lists share it."""
@@ -205,9 +205,9 @@ class ObjectLayer:
             return [], "includes a file of the build directory"
         return list(dict.fromkeys(os.path.normpath(path) if "/../" not in path else path for path in headers)), ""
 
-    def _list(self, search: SearchPath, paths: Sequence[str], objection: str) -> HeaderList:
+    def _list(self, unit: Unit, search: SearchPath, paths: Sequence[str], objection: str) -> HeaderList:
         names: set[str] = set()
-        asked: set[str] = set()
+        asked = asked_headers(unit.text)
         for path in paths:
             name = search.name_of(path)
             its_objection, its_asked = self._scanned(path)
