@@ -52,7 +52,8 @@ def dynamic(path: Path) -> Dynamic:
 def missing_bytes(path: Path) -> int:
     """How many bytes an ELF file lacks at its end, 0 for a whole one and for any other kind of file.
 
-    The loader maps what the headers promise: touching a page beyond the file's end would kill the process.
+    The loader maps what the headers promise: touching a page beyond the file's end would kill the process. The table of
+    sections, which it does not need, is at the very end of most files: without it a library is cut all the same.
     """
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -63,20 +64,16 @@ def missing_bytes(path: Path) -> int:
             return _HEADER.size - len(head)
         if head[4] != _CLASS_64 or head[5] != _LITTLE_ENDIAN:
             return 0
-        table_offset, entry_size, entries = _segment_table(head)
+        fields: tuple[int, ...] = _HEADER.unpack(head)[1:]
+        segments, sections, entry_size, entries = fields[4], fields[5], fields[8], fields[9]
         if entry_size != _SEGMENT.size:
             return 0
-        file.seek(table_offset)
+        file.seek(segments)
         table = file.read(entry_size * entries)
     whole_entries = table[: len(table) // _SEGMENT.size * _SEGMENT.size]
     ends: list[int] = [segment[2] + segment[5] for segment in _SEGMENT.iter_unpack(whole_entries)]
-    return max(0, table_offset + entry_size * entries - size, *(end - size for end in ends))
-
-
-def _segment_table(head: bytes) -> tuple[int, int, int]:
-    """Offset, size of an entry and number of entries of the program header table."""
-    fields: tuple[int, ...] = _HEADER.unpack(head)[1:]
-    return fields[4], fields[8], fields[9]
+    ends += [segments + entry_size * entries, sections + fields[10] * fields[11]]
+    return max(0, *(end - size for end in ends))
 
 
 def _dynamic(content: mmap.mmap) -> Dynamic:

@@ -75,7 +75,10 @@ class Library(NativeLibrary, Module):
         try:
             _copy(Path(self.path), target)
         except OSError as error:
-            raise UserError(f"cannot be written: {error.strerror}", where=str(target)) from error
+            raise UserError(
+                f"cannot be written: {error.strerror}; name a file in a folder that is there and can be written to",
+                where=str(target),
+            ) from error
 
     def _is_unchanged(self) -> bool:
         return _identity(self.path) == self._file

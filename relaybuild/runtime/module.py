@@ -57,7 +57,7 @@ class Module(ABC):
 
 
 def load_module(path: str | os.PathLike[str], fmt: str | None = None, *, threads: int | None = None) -> Module:
-    """Loads a library, or another file of the format `fmt` (None: by its content, then by the end of its name).
+    """Loads a library, or another file of the format `fmt` (none: by its content, then by the end of its name).
 
     `threads` is how many one call of a model uses (None: `RELAYBUILD_NUM_THREADS`, else the model's own default). What
     comes of a model's library is a `Model`, which can be called.
@@ -67,10 +67,10 @@ def load_module(path: str | os.PathLike[str], fmt: str | None = None, *, threads
     """
     location = Path(os.path.abspath(path))
     check_file(location)
-    if fmt not in (None, "so") or (fmt is None and _is_of_other_format(location)):
+    if _is_of_other_format(location) if not fmt else fmt != "so":
         from relaybuild.runtime.modules import load_file
 
-        return load_file(location, fmt)
+        return load_file(location, fmt or None)
     from relaybuild.runtime.library import open_library
 
     return open_library(location, threads)

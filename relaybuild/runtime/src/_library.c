@@ -39,6 +39,12 @@ void *find_symbol(NativeLibrary *self, const char *name) {
   return dlsym(self->handle, name);
 }
 
+/* The loader's message without the path at its beginning, which is spelled as nobody gave it. */
+static const char *without_path(const char *message, const char *path) {
+  const size_t length = strlen(path);
+  return strncmp(message, path, length) || strncmp(message + length, ": ", 2) ? message : message + length + 2;
+}
+
 static bool open_library(NativeLibrary *self, const char *path) {
   char *spelling = PyMem_Malloc(strlen(path) + 66);
   if (!spelling) {
@@ -47,12 +53,12 @@ static bool open_library(NativeLibrary *self, const char *path) {
   }
   fresh_spelling(path, spelling);
   self->handle = dlopen(spelling, RTLD_NOW | RTLD_LOCAL);
-  PyMem_Free(spelling);
   if (!self->handle) {
     const char *message = dlerror();
     PyErr_Format(self->names.error, "'%s' cannot be loaded as a shared library: %s", path,
-                 message ? message : "no reason");
+                 message ? without_path(message, spelling) : "no reason");
   }
+  PyMem_Free(spelling);
   return self->handle != NULL;
 }
 

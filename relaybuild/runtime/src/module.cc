@@ -141,11 +141,17 @@ Module LoadPayload(const Blob &blob) {
 /* An open shared library. */
 class Library {
 public:
-  explicit Library(const std::string &path)
-      : path_(path), handle_(dlopen(FreshSpelling(path).c_str(), RTLD_NOW | RTLD_LOCAL)) {
+  explicit Library(const std::string &path) : path_(path) {
+    const std::string spelling = FreshSpelling(path);
+    handle_ = dlopen(spelling.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (!handle_) {
-      const char *reason = dlerror();
-      throw Error("'" + path + "' cannot be loaded as a shared library: " + (reason ? reason : "no reason given"));
+      const char *told = dlerror();
+      std::string reason = told ? told : "no reason given";
+      // the loader names the file as it was spelled for it, which tells a reader nothing
+      if (reason.compare(0, spelling.size() + 2, spelling + ": ") == 0) {
+        reason.erase(0, spelling.size() + 2);
+      }
+      throw Error("'" + path + "' cannot be loaded as a shared library: " + reason);
     }
   }
   Library(const Library &) = delete;
@@ -331,6 +337,7 @@ void CheckWhole(const std::string &path, std::FILE *file, uint64_t size) {
   }
   const auto lies_inside = [size](uint64_t offset, uint64_t bytes) { return offset <= size && bytes <= size - offset; };
   bool whole = lies_inside(head.e_phoff, uint64_t{head.e_phnum} * sizeof(Elf64_Phdr)) &&
+               lies_inside(head.e_shoff, uint64_t{head.e_shnum} * head.e_shentsize) &&
                std::fseek(file, static_cast<long>(head.e_phoff), SEEK_SET) == 0;
   for (int i = 0; whole && i < head.e_phnum; ++i) {
     Elf64_Phdr segment;

@@ -156,7 +156,8 @@ def test_tensors_without_elements() -> None:
 def test_the_format_is_told_by_the_name_or_the_content(tmp_path: Path) -> None:
     for name, content in (("m.examplejson", TEXT.encode()), ("m.bin", module().save_to_binary())):
         (tmp_path / name).write_bytes(content)
-        assert relaybuild.load_module(tmp_path / name).get_source() == TEXT
+        for fmt in (None, ""):
+            assert relaybuild.load_module(tmp_path / name, fmt).get_source() == TEXT
 
 
 def test_an_unknown_format_lists_those_that_there_are(tmp_path: Path) -> None:
