@@ -104,6 +104,38 @@ def test_splits_of_one_text_are_different_keys() -> None:
     assert len(keys) == len(options)
 
 
+def split_at(text: str, place: int) -> list[Action]:
+    """Actions in which a text is cut in two, each time into other neighbouring parts."""
+    left, right = text[:place], text[place:]
+    digest = digest_bytes(b"")
+    return [
+        ActionBuilder(left, right).build(),
+        ActionBuilder("pass", "Fold").environment(left, right).build(),
+        ActionBuilder("pass", "Fold").output(left, right + "x").build(),
+        ActionBuilder("pass", "Fold").option(left, right).build(),
+        ActionBuilder("pass", "Fold").option("flags", [left, right]).build(),
+        ActionBuilder("pass", "Fold").input(left, digest).input(right + "x", digest).build(),
+        ActionBuilder("pass", "Fold").input(f"{left}/{right}", digest).build(),
+    ]
+
+
+def test_characters_do_not_move_between_neighbours() -> None:
+    made = [each for place in range(1, 8) for each in split_at("abcdefgh", place)]
+    assert len({each.key("main") for each in made}) == len(made) == 49
+
+
+def test_nesting_counts() -> None:
+    names = ["a/b/c", "ab/c", "a/bc", "abc", "a_b/c", "a.b.c", "a\\b\\c"]
+    keys = {ActionBuilder("pass", "Fold").input(name, digest_bytes(b"")).build().key("main") for name in names}
+    trees = [("a/b", "a/c"), ("a/b", "c"), ("b", "a/c"), ("b", "c"), ("a/b/c", "a/b/b"), ("a/b/c", "b")]
+    for tree in trees:
+        builder = ActionBuilder("pass", "Fold")
+        for name in tree:
+            builder.input(name, digest_bytes(b""))
+        keys.add(builder.build().key("main"))
+    assert len(keys) == len(names) + len(trees)
+
+
 def test_layers_and_namespaces_do_not_share_keys() -> None:
     keys = {action(layer=layer).key(space) for layer in ("pass", "codegen", "object") for space in ("main", "pr/1")}
     assert len(keys) == 6

@@ -170,6 +170,24 @@ def test_a_locked_database_fails_in_bounded_time(
     other.close()
 
 
+def test_many_rows_are_removed_in_short_transactions(index: DatabaseIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"{number:064x}" for number in range(500)]
+    for name in names:
+        index.put("ac/main", name, b"x")
+    transactions = 0
+    original = diskcache.Cache.transact
+
+    def counted(cache: diskcache.Cache) -> object:
+        nonlocal transactions
+        transactions += 1
+        return original(cache)
+
+    monkeypatch.setattr(diskcache.Cache, "transact", counted)
+    index.delete("ac/main", names)
+    assert list(index.rows()) == []
+    assert transactions >= 5
+
+
 def test_a_path_that_diskcache_would_expand_is_no_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RB_ELSEWHERE", "elsewhere")
     index = DatabaseIndex(open_folder(tmp_path / "$RB_ELSEWHERE"))

@@ -73,6 +73,26 @@ def test_one_thread_at_a_time_holds_a_lock_that_comes_and_goes(folder: CacheFold
     assert (most, taken) == (1, 180)
 
 
+def test_the_lock_of_a_file_that_was_removed_meanwhile_is_none(
+    folder: CacheFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = locks._open
+    removed = 0
+
+    def open_as_the_holder_lets_go(place: CacheFolder, path: Path) -> int:
+        nonlocal removed
+        file = original(place, path)
+        if removed < 2:
+            path.unlink()
+            removed += 1
+        return file
+
+    monkeypatch.setattr(locks, "_open", open_as_the_holder_lets_go)
+    with exclusive(folder, "key", 5.0) as is_ours:
+        assert (is_ours, removed) == (True, 2)
+        assert (folder.locks / "key").exists()
+
+
 def test_a_failing_block_lets_go(folder: CacheFolder) -> None:
     with pytest.raises(KeyError), exclusive(folder, "key", 0.0):
         raise KeyError

@@ -201,6 +201,16 @@ def test_a_lookup_looks_for_all_blobs_and_their_sizes(cache: Cache, name: str) -
     assert isinstance(cache.lookup(action(x=b"1")), Hit)
 
 
+def test_a_blob_that_goes_between_lookup_and_read_is_a_miss(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept(cache, x=b"1")
+    cache.blobs.path_of(digest_bytes(LARGE).hex).unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(cache.blobs, "has", lambda _digest: None)
+        assert cache.run(action(x=b"1"), lambda: OUTPUTS) == OUTPUTS
+    assert cache.journal.looked[-1].reason is MissReason.EVICTED
+    assert cache.run(action(x=b"1"), never) == OUTPUTS
+
+
 def test_a_record_under_another_key_is_not_believed(cache: Cache) -> None:
     first, second = kept(cache, x=b"1"), kept(cache, x=b"2")
     row = cache.records._index.get("ac/main", first.key)
