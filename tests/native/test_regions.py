@@ -318,6 +318,20 @@ def test_weights_are_arguments_that_the_backend_is_told_of(bring: Callable[..., 
     np.testing.assert_allclose(relaybuild.load_module(tmp_path / "model.so")(value), expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_region_is_told_how_many_threads_it_may_use(threads: int, bring: Callable[..., None], tmp_path: Path) -> None:
+    def telling(function: Function, options: CodegenOptions) -> GeneratedCode:
+        return GeneratedCode((unit(options, "  out[0] = out[1] = out[2] = (float)rb_threads_allowed();"),))
+
+    bring(telling)
+    path, (symbol,) = library("def @main(%x: Tensor[(3,), float32]) -> Tensor[(3,), float32] { nn.relu(%x) }", tmp_path)
+    model = relaybuild.load_model(path, threads=threads)
+    assert model(np.ones(3, "float32"))[0] == model.num_threads == threads
+    out = np.zeros(3, "float32")
+    model.get_function(symbol)(np.ones(3, "float32"), out)
+    assert out[0] == 0
+
+
 def test_a_mark_for_a_compiler_that_nobody_brings() -> None:
     text = """def @main(%x: Tensor[(3,), float32]) -> Tensor[(3,), float32] {
   annotation.compiler_end(nn.relu(annotation.compiler_begin(%x, compiler="nobody")), compiler="nobody")

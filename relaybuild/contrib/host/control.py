@@ -403,7 +403,8 @@ def _foreign(function: Function) -> Foreign | None:
     if not isinstance(compiler, str) or compiler == HOST:
         return None
     if not isinstance(symbol, str):
-        raise _unsupported(function, f"a function for the compiler '{compiler}' has no 'global_symbol', expected a name")
+        message = f"a function for the compiler '{compiler}' has no 'global_symbol', expected a name"
+        raise _unsupported(function, message)
     return Foreign(symbol, compiler)
 
 

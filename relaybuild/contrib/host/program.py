@@ -95,7 +95,8 @@ def _program_text(
     lowered: LoweredProgram, spec: ProgramSpec, symbols: Mapping[int, str], scratch: int, metadata: str
 ) -> str:
     flops = sum(step.flops for step in lowered.steps)
-    max_threads = 1 if flops < SINGLE_THREAD_FLOPS else 0
+    # what regions gain from threads is not known here
+    max_threads = 1 if flops < SINGLE_THREAD_FLOPS and not lowered.regions else 0
     weights = lowered.weights.num_bytes
     calls = any(isinstance(code, CallCode) for procedure in lowered.procedures for code in procedure.all_code())
     regions = [region.symbol for region in lowered.regions]

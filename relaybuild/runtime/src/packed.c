@@ -12,6 +12,7 @@
 
 /* Calls of rb_invoke() that this thread is inside of. */
 static _Thread_local int rb_inner_calls;
+static _Thread_local int32_t rb_allowed;
 
 typedef void (*RbErrorSetter)(const char *kind, const char *message);
 
@@ -64,11 +65,19 @@ int32_t rb_raise(const char *format, ...) {
   return rb_raise_last(RB_ERROR_REGION);
 }
 
-int32_t rb_invoke(const RbRegion *region, void *self, const RbValue *args, int32_t num_args, RbValue *result) {
+int32_t rb_invoke(const RbRegion *region, void *self, const RbValue *args, int32_t num_args, RbValue *result,
+                  int32_t threads) {
+  const int32_t before = rb_allowed;
   ++rb_inner_calls;
+  rb_allowed = threads;
   const int32_t failed = region->call(self, args, num_args, result);
+  rb_allowed = before;
   --rb_inner_calls;
   return failed;
+}
+
+int32_t rb_threads_allowed(void) {
+  return rb_allowed;
 }
 
 RbStatus rb_tensor_argument(const char *role, const RbTensorInfo *info, const RbValue *argument, DLTensor **tensor) {

@@ -83,7 +83,7 @@ RbStatus rb_regions_status(const struct RbRegions *regions) {
   return regions ? atomic_load_explicit(&regions->status, memory_order_relaxed) : RB_OK;
 }
 
-static RbStatus rb_call_region(RbRegionState *state, const void *const *inputs, void *const *outputs) {
+static RbStatus rb_call_region(RbRegionState *state, const void *const *inputs, void *const *outputs, int32_t threads) {
   const RbSignature *signature = state->region->signature;
   for (int32_t i = 0; i < signature->num_inputs; ++i) {
     state->tensors[i].data = (void *)inputs[i];
@@ -93,7 +93,7 @@ static RbStatus rb_call_region(RbRegionState *state, const void *const *inputs, 
   }
   RbValue result = {RB_VALUE_NONE, 0, {0}};
   const int32_t count = signature->num_inputs + signature->num_outputs;
-  return rb_invoke(state->region, state->self, state->values, count, &result) ? RB_ERROR_REGION : RB_OK;
+  return rb_invoke(state->region, state->self, state->values, count, &result, threads) ? RB_ERROR_REGION : RB_OK;
 }
 
 RbStatus rb_region(const RbFrame *frame, int32_t region, const void *const *inputs, void *const *outputs,
@@ -101,7 +101,7 @@ RbStatus rb_region(const RbFrame *frame, int32_t region, const void *const *inpu
   struct RbRegions *regions = frame->regions;
   rb_barrier(frame->barrier, threads);
   if (thread == 0) {
-    atomic_store_explicit(&regions->status, rb_call_region(&regions->states[region], inputs, outputs),
+    atomic_store_explicit(&regions->status, rb_call_region(&regions->states[region], inputs, outputs, threads),
                           memory_order_relaxed);
   }
   rb_barrier_parked(frame->barrier, threads);

@@ -509,14 +509,15 @@ thread_local bool has_no_helpers = false;
 [[maybe_unused]] const int watching_forks = pthread_atfork(nullptr, nullptr, [] { has_no_helpers = true; });
 #endif
 
-// While it lives, the calling thread asks OpenMP for no others, if there are none.
+// While it lives, the calling thread asks OpenMP for no others than the call allows, and for none if there are none.
 class ThreadLimit {
 public:
 #if defined(__GNUC__)
   ThreadLimit() {
-    if (has_no_helpers && omp_get_max_threads && omp_set_num_threads) {
+    const int32_t allowed = has_no_helpers ? 1 : rb_threads_allowed();
+    if (allowed && omp_get_max_threads && omp_set_num_threads) {
       before_ = omp_get_max_threads();
-      omp_set_num_threads(1);
+      omp_set_num_threads(allowed);
     }
   }
   ~ThreadLimit() {

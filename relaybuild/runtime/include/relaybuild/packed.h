@@ -92,7 +92,12 @@ typedef struct RbRegion {
 
 /* Calls a region's function from inside of the library: it returns what the function does, whose failure is then told
  * to rb_last_error() alone. */
-RB_HIDDEN int32_t rb_invoke(const RbRegion *region, void *self, const RbValue *args, int32_t num_args, RbValue *result);
+RB_HIDDEN int32_t rb_invoke(const RbRegion *region, void *self, const RbValue *args, int32_t num_args, RbValue *result,
+                            int32_t threads);
+
+/* How many threads the function that runs may use, its caller's included: as many as the instance of the model has that
+ * calls it; 0 where the call says nothing about that. */
+RB_HIDDEN int32_t rb_threads_allowed(void);
 
 /* The functions of the backends in a library, and the modules that bring them: module 0 is the library itself, and
  * `parents` says which module imported each (-1 for module 0). */
