@@ -140,13 +140,15 @@ class _Gatherer:
             return True
         self._witnesses.files[path] = content_of(path, self._inputs)
         self._witnesses.links[path] = os.path.realpath(path)
+        # A launcher under a compiler's name looks for the compiler in ways of its own.
+        if Path(self._witnesses.links[path]).stem in LAUNCHERS:
+            return False
         with open(path, "rb") as file:
             head = file.read(_MAX_SCRIPT_BYTES + 1)
-        if not head.startswith(b"#!"):
-            self._binaries.append(path)
-            # The same binary under another name: a launcher, which looks for the compiler itself.
-            return Path(self._witnesses.links[path]).stem not in LAUNCHERS
-        return self._follow_script(head, depth)
+        if head.startswith(b"#!"):
+            return self._follow_script(head, depth)
+        self._binaries.append(path)
+        return True
 
     def loaded(self) -> Iterator[str]:
         """The shared libraries that the binaries load, as far as `ldd` tells."""

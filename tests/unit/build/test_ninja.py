@@ -11,7 +11,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from relaybuild.build import ninja as ninja_module
-from relaybuild.build.ninja import NinjaWriter, Ref, Word, find_ninja, run_ninja
+from relaybuild.build.ninja import (
+    NinjaWriter,
+    Ref,
+    Word,
+    find_ninja,
+    read_dependencies,
+    read_durations,
+    run_ninja,
+)
 from relaybuild.errors import InternalError, ToolError, UserError
 
 DUMP = "import sys, json; json.dump(sys.argv[2:], open(sys.argv[1], 'w'))"
@@ -187,3 +195,55 @@ def test_the_commands_of_errors_can_be_typed(tmp_path: Path) -> None:
     with pytest.raises(ToolError) as caught:
         run_ninja(tmp_path, 1, None)
     assert shlex.split(shlex.join(caught.value.command)) == ["sh", "-c", "exit 3 # it's odd"]
+
+
+def depending(folder: Path) -> None:
+    """A project whose steps copy files and say what they read, as compilers do."""
+    program = (
+        "import sys, pathlib; out, source, *more = sys.argv[1:]; pathlib.Path(out).write_text('x');"
+        "pathlib.Path(out + '.d').write_text(f'{out}: {source} {more[0]}\\n')"
+    )
+    writer = NinjaWriter()
+    writer.rule(
+        "copy",
+        (sys.executable, "-c", program, Ref("out"), Ref("in"), f"{folder}/myheader.h"),
+        depfile=(Ref("out", suffix=".d"),),
+        deps="gcc",
+    )
+    for name in ("a", "b"):
+        (folder / f"{name}.c").touch()
+        writer.build([f"{name}.o"], "copy", [f"{name}.c"])
+    (folder / "myheader.h").touch()
+    (folder / "build.ninja").write_text(writer.text(), encoding="utf-8")
+
+
+def test_what_steps_read_and_how_long_they_took(tmp_path: Path) -> None:
+    depending(tmp_path)
+    assert read_dependencies(tmp_path) == {}
+    assert read_durations(tmp_path) == {}
+    run_ninja(tmp_path, 1, None)
+    assert read_dependencies(tmp_path) == {
+        name: (f"{name[0]}.c", str(tmp_path / "myheader.h")) for name in ("a.o", "b.o")
+    }
+    durations = read_durations(tmp_path)
+    assert sorted(durations) == ["a.o", "b.o"]
+    assert all(0.0 < seconds < 60.0 for seconds in durations.values())
+
+
+def test_what_is_not_any_more_as_it_was_made_has_no_dependencies(tmp_path: Path) -> None:
+    depending(tmp_path)
+    run_ninja(tmp_path, 1, None)
+    (tmp_path / "a.o").unlink()
+    assert list(read_dependencies(tmp_path)) == ["b.o"]
+
+
+def test_dependencies_of_a_folder_without_a_project_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ToolError, match="does not tell what outputs were made of"):
+        read_dependencies(tmp_path)
+
+
+def test_only_the_targets_named_are_made(tmp_path: Path) -> None:
+    depending(tmp_path)
+    assert len(run_ninja(tmp_path, 1, None, ["a.o"])) == 1
+    assert (tmp_path / "a.o").exists()
+    assert not (tmp_path / "b.o").exists()
