@@ -747,12 +747,10 @@ static RbStatus rb_check_overlap(const RbInstance *instance, int32_t index) {
   const size_t bytes = output_bytes[index];
   RbStatus status = RB_OK;
   for (int32_t i = 0; i < program->num_inputs && !status; ++i) {
-    status =
-        rb_check_apart(info, output, bytes, "input", &program->inputs[i], instance->inputs[i], input_bytes[i]);
+    status = rb_check_apart(info, output, bytes, "input", &program->inputs[i], instance->inputs[i], input_bytes[i]);
   }
   for (int32_t i = 0; i < index && !status; ++i) {
-    status =
-        rb_check_apart(info, output, bytes, "output", &program->outputs[i], instance->outputs[i], output_bytes[i]);
+    status = rb_check_apart(info, output, bytes, "output", &program->outputs[i], instance->outputs[i], output_bytes[i]);
   }
   return status;
 }
