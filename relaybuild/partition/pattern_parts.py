@@ -22,7 +22,12 @@ from relaybuild.ir.types import TensorType
 
 
 def is_vector_along(kind: TensorType, result: TensorType, axis: int) -> bool:
-    """Whether a tensor that is broadcast to `result` has one element for each place along an axis of it."""
+    """Whether a tensor that is broadcast to `result` has one element for each place along an axis of it.
+
+    No vector lies along an axis that the result does not have: a sum may be of any rank.
+    """
+    if not -result.rank <= axis < result.rank:
+        return False
     place = axis % result.rank - (result.rank - kind.rank)
     along = kind.shape[place] if place >= 0 else 1
     others = (extent for number, extent in enumerate(kind.shape) if number != place)

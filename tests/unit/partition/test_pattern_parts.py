@@ -37,6 +37,9 @@ def exp() -> DFPattern:
         ((), (2, 4, 5, 6), 1, False),
         ((), (2, 1, 5, 6), 1, True),
         ((1,), (2, 1), -1, True),
+        ((), (8,), 1, False),
+        ((), (), -1, False),
+        ((8,), (8,), -2, False),
     ],
 )
 def test_vectors_along_an_axis(shape: tuple[int, ...], result: tuple[int, ...], axis: int, answer: bool) -> None:
