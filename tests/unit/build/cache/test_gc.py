@@ -217,8 +217,8 @@ def test_readers_do_not_mind_that_room_is_made(settings: CacheSettings, start: S
         collector.join()
     for output in outputs:
         hits, executed, errors = output.split(" ", 2)
-        assert int(hits) > 50
-        assert int(executed) < int(hits)
+        assert int(hits) >= 50
+        assert int(executed) <= int(hits)
         assert errors == "[]"
 
 
