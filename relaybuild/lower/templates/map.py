@@ -12,7 +12,7 @@ from relaybuild.lower.layout import BLOCK
 from relaybuild.lower.loop_ir import Builder, Kernel, Let
 from relaybuild.lower.machine import Machine
 from relaybuild.lower.scalar import ScalarBuilder, indices_of, walk
-from relaybuild.lower.templates.body import Body, pad_mask, store, stray_reads, vector_body, zero_halo
+from relaybuild.lower.templates.body import Body, is_heavy, pad_mask, store, stray_reads, vector_body, zero_halo
 from relaybuild.lower.templates.tables import Place, Tables
 from relaybuild.lower.templates.transpose import Ahead, Places, crosses, store_tile
 
@@ -59,14 +59,31 @@ def _blocked_map(body: Body, machine: Machine) -> Kernel:
 def _blocked_vectors(
     builder: Builder, body: Body, machine: Machine, image: Index, block: Index, y: Index, *, whole: bool = False
 ) -> None:
-    """Vectors of channels; `whole` says that the block has no pad lanes."""
+    """Vectors of channels; `whole` says that the block has no pad lanes.
+
+    All vectors of a pixel are computed after each other, since they are of one cache line, unless that is much code.
+    """
     out = body.output.layout
-    with builder.loop("h", BLOCK // machine.lanes) as h:
-        mask = None if whole else pad_mask(builder, out, block, h, machine.lanes)
-        with builder.loop("x", out.shape[3]) as x:
-            lane = builder.axis("lane", machine.lanes)
-            index = [image, block * BLOCK + h * machine.lanes + Index.of(lane), y, x]
-            store(builder, body, index, None, machine.lanes, lane, mask)
+    halves = BLOCK // machine.lanes
+
+    def mask_of(half: Index) -> str | None:
+        return None if whole else pad_mask(builder, out, block, half, machine.lanes)
+
+    def put(half: Index, x: Index, mask: str | None) -> None:
+        lane = builder.axis("lane", machine.lanes)
+        index = [image, block * BLOCK + half * machine.lanes + Index.of(lane), y, x]
+        store(builder, body, index, None, machine.lanes, lane, mask)
+
+    if is_heavy(body):
+        with builder.loop("h", halves) as h:
+            mask = mask_of(h)
+            with builder.loop("x", out.shape[3]) as x:
+                put(h, x, mask)
+        return
+    masks = [mask_of(Index.of(half)) for half in range(halves)]
+    with builder.loop("x", out.shape[3]) as x:
+        for half, mask in enumerate(masks):
+            put(Index.of(half), x, mask)
 
 
 def _blocked_lanes(builder: Builder, body: Body, channels: int, image: Index, block: Index, y: Index) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 from relaybuild.lower.index import Axis, Index
 from relaybuild.lower.layout import BLOCK
@@ -33,7 +35,6 @@ def pool2d_kernel(pool: Pool2D, body: Body, machine: Machine) -> Kernel:
     builder = Builder()
     out = body.output.layout
     batch, _, height, width = out.shape
-    halves = BLOCK // machine.lanes
     separable = pool.size[0] > 1 and pool.size[1] > pool.strides[1] + 1
     if separable:
         _clear_columns(builder, pool, width, machine.lanes)
@@ -42,26 +43,29 @@ def pool2d_kernel(pool: Pool2D, body: Body, machine: Machine) -> Kernel:
         block = builder.let_index("block", unit // height % out.num_blocks)
         image = builder.let_index("image", unit // (height * out.num_blocks))
         row_range = _window(builder, pool, 0, row, body)
-        with builder.loop("h", halves) as h:
-            mask = pad_mask(builder, out, block, h * machine.lanes if machine.lanes == 1 else h, machine.lanes)
-            site = _Site(builder, pool, body, machine, (image, block, h, row), row_range, mask, separable)
-            if separable:
-                _reduce_columns(site)
-            for begin, end, clipped in _ranges(pool, body, width, separable):
-                tile = 1 if clipped else _tile_width(end - begin, machine)
-                whole = (end - begin) // tile * tile
-                with builder.loop("x", begin + whole, begin, step=tile, last=begin + whole - tile) as x:
-                    _tile(site, x, tile, clipped=clipped)
-                if begin + whole < end:
-                    _tile(site, Index.of(begin + whole), end - begin - whole, clipped=clipped)
+        whole_mask = pad_mask(builder, out, block, 0, BLOCK) if machine.lanes == BLOCK else None
+        start = image, block, Index.of(0), row
+        site = _Site(builder, pool, body, machine, start, row_range, whole_mask, separable)
+        if separable:
+            _reduce_columns(site)
+        for begin, end, clipped in _ranges(pool, body, width, separable):
+            tile = 1 if clipped else _tile_width(end - begin, machine)
+            whole = (end - begin) // tile * tile
+            with builder.loop("x", begin + whole, begin, step=tile, last=begin + whole - tile) as x:
+                _tile(site, x, tile, clipped=clipped)
+            if begin + whole < end:
+                _tile(site, Index.of(begin + whole), end - begin - whole, clipped=clipped)
         zero_halo(builder, body.output, image, block, row, 1)
-    scratch_bytes = 4 * _columns(pool, width) * machine.lanes if separable else 0
+    scratch_bytes = 4 * _columns(pool, width) * BLOCK if separable else 0
     return body.kernel(builder.body, machine.lanes, scratch_bytes)
 
 
 @dataclass(frozen=True)
 class _Site:
-    """One row of one vector of channels: `at` is (image, block, half, row), `rows` what `_window` gives for the row."""
+    """One row of one vector of channels: `at` is (image, block, half, row), `rows` what `_window` gives for the row.
+
+    `halves` makes such sites of one whose half is none yet.
+    """
 
     builder: Builder
     pool: Pool2D
@@ -75,6 +79,20 @@ class _Site:
     def channel(self, lane: Axis) -> Index:
         _, block, h, _ = self.at
         return block * BLOCK + h * self.machine.lanes + Index.of(lane)
+
+    @contextmanager
+    def halves(self) -> Iterator[_Site]:
+        """The loop over the vectors of a channel block, which are of one cache line."""
+        image, block, _, row = self.at
+        lanes = self.machine.lanes
+        with self.builder.loop("h", BLOCK // lanes) as h:
+            half = h * lanes if lanes == 1 else h
+            mask = self.mask if lanes == BLOCK else pad_mask(self.builder, self.body.output.layout, block, half, lanes)
+            yield replace(self, at=(image, block, h, row), mask=mask)
+
+    def column(self, number: Index) -> str:
+        """The C text of the place in scratch memory of a column."""
+        return f"columns + {number * BLOCK + self.at[2] * self.machine.lanes}"
 
     def load(self, row: Index, column: Index) -> str:
         """The vector of channels at a pixel of the image."""
@@ -115,18 +133,24 @@ def _columns(pool: Pool2D, width: int) -> int:
 def _clear_columns(builder: Builder, pool: Pool2D, width: int, lanes: int) -> None:
     """Make every column in scratch memory neutral; those outside the image stay so."""
     builder.evaluate("float *const columns = scratch")
-    with builder.loop("c", _columns(pool, width)) as c:
+    with builder.loop("c", _columns(pool, width) * (BLOCK // lanes)) as c:
         builder.evaluate(f"rb_store(columns + {c * lanes}, rb_splat({_neutral(pool.reduce)}))")
 
 
-def _reduce_columns(site: _Site) -> None:
+def _reduce_columns(whole_site: _Site) -> None:
     """Reduce each column of the image that a window reads over the window's rows, some columns at a time."""
-    builder, pool = site.builder, site.pool
+    builder, pool = whole_site.builder, whole_site.pool
     left = pool.padding[1]
-    extent = min(site.body.inputs[0].layout.shape[3], _columns(pool, site.body.output.layout.shape[3]) - left)
-    first, last, start = site.rows
+    extent = min(
+        whole_site.body.inputs[0].layout.shape[3], _columns(pool, whole_site.body.output.layout.shape[3]) - left
+    )
+    first, last, start = whole_site.rows
 
     def reduce(column: Index, count: int) -> None:
+        with whole_site.halves() as site:
+            reduce_half(site, column, count)
+
+    def reduce_half(site: _Site, column: Index, count: int) -> None:
         acc = site.accumulators(count)
         with (
             builder.loop("kr", Index.opaque(last), Index.opaque(first)) as kr,
@@ -134,12 +158,11 @@ def _reduce_columns(site: _Site) -> None:
         ):
             site.accumulate(f"{acc}[{i}]", site.load(start + kr * pool.dilation[0], column + i))
         with builder.loop("i", count, unroll=True) as i:
-            place = (column + i + left) * site.machine.lanes
-            builder.evaluate(f"rb_store(columns + {place}, {acc}[{i}])")
+            builder.evaluate(f"rb_store({site.column(column + i + left)}, {acc}[{i}])")
 
     if extent <= 0:
         return
-    tile = _tile_width(extent, site.machine)
+    tile = _tile_width(extent, whole_site.machine)
     whole = extent // tile * tile
     with builder.loop("c", whole, step=tile, last=whole - tile) as column:
         reduce(column, tile)
@@ -181,6 +204,11 @@ def _window(builder: Builder, pool: Pool2D, dimension: int, position: Index, bod
 
 def _tile(site: _Site, x: Index, count: int, *, clipped: bool) -> None:
     """`count` neighbouring output columns; only one where its window is clipped."""
+    with site.halves() as half:
+        _half_tile(half, x, count, clipped=clipped)
+
+
+def _half_tile(site: _Site, x: Index, count: int, *, clipped: bool) -> None:
     builder, pool = site.builder, site.pool
     acc = site.accumulators(count)
     window = _window(builder, pool, 1, x, site.body) if clipped else None
@@ -208,7 +236,7 @@ def _gather_columns(site: _Site, acc: str, x: Index, count: int) -> None:
         site.builder.loop("i", count, unroll=True) as i,
     ):
         column = (x + i) * pool.strides[1] + kc * pool.dilation[1]
-        site.accumulate(f"{acc}[{i}]", f"rb_load(columns + {column * site.machine.lanes})")
+        site.accumulate(f"{acc}[{i}]", f"rb_load({site.column(column)})")
 
 
 _MOST_UNROLLED = 8
@@ -257,28 +285,34 @@ def _padded_count(pool: Pool2D, dimension: int, start: Index, body: Body) -> str
 
 
 def global_pool2d_kernel(reduce: str, body: Body, machine: Machine) -> Kernel:
-    """The kernel of a pooling over whole images; input 0 is the data."""
+    """The kernel of a pooling over whole images; input 0 is the data.
+
+    A unit is a channel block, all vectors of which are read together, since they are of one cache line; without
+    vectors it is a channel.
+    """
     builder = Builder()
     layout = body.inputs[0].layout
     out = body.output.layout
     batch, _, height, width = layout.shape
-    halves = BLOCK // machine.lanes
+    lanes = machine.lanes
+    together = BLOCK // lanes if lanes > 1 else 1
+    units = BLOCK // lanes // together
     parts = 4 if width >= 4 else 1
-    with builder.share(batch * out.num_blocks * halves) as unit:
-        h = builder.let_index("h", unit % halves)
-        block = builder.let_index("block", unit // halves % out.num_blocks)
-        image = builder.let_index("image", unit // (halves * out.num_blocks))
-        lane = builder.axis("lane", machine.lanes)
-        channel = block * BLOCK + h * machine.lanes + Index.of(lane)
-        acc = builder.declare("rb_v", "acc", (parts,))
-        with builder.loop("i", parts, unroll=True) as i:
-            builder.assign(f"{acc}[{i}]", f"rb_splat({_neutral(reduce)})")
+    with builder.share(batch * out.num_blocks * units) as unit:
+        start = builder.let_index("h", unit % units)
+        block = builder.let_index("block", unit // units % out.num_blocks)
+        image = builder.let_index("image", unit // (units * out.num_blocks))
+        halves = [start + number for number in range(together)]
+        sums = [_GlobalSum(builder, reduce, parts) for _ in halves]
+        lane = builder.axis("lane", lanes)
+
+        def channel(half: Index) -> Index:
+            return block * BLOCK + half * lanes + Index.of(lane)
 
         def accumulate(row: Index, column: Index, part: Index) -> None:
-            address = layout.address([image, channel, row, column]).substitute({lane: 0})
-            target = f"{acc}[{part}]"
-            value = f"rb_load(p0 + {address})"
-            builder.assign(target, _combine(reduce, target, value))
+            for half, total in zip(halves, sums):
+                address = layout.address([image, channel(half), row, column]).substitute({lane: 0})
+                total.add(f"rb_load(p0 + {address})", part)
 
         with builder.loop("y", height) as y:
             whole = width // parts * parts
@@ -287,14 +321,37 @@ def global_pool2d_kernel(reduce: str, body: Body, machine: Machine) -> Kernel:
             if whole < width:
                 with builder.loop("x", width, whole) as x:
                     accumulate(y, x, Index.of(0))
-        total = builder.declare("rb_v", "total")
-        builder.assign(total, f"{acc}[0]")
-        with builder.loop("i", parts, 1, unroll=True) as i:
-            value = f"{acc}[{i}]"
-            builder.assign(total, _combine(reduce, total, value))
-        if reduce == "avg":
-            builder.assign(total, f"{total} * (1.0f / {height * width}.0f)")
-        mask = pad_mask(builder, out, block, h * machine.lanes if machine.lanes == 1 else h, machine.lanes)
-        store(builder, body, [image, channel, 0, 0], total, machine.lanes, lane, mask)
+        for half, total in zip(halves, sums):
+            result = total.result(height * width)
+            mask = pad_mask(builder, out, block, half * lanes if lanes == 1 else half, lanes)
+            store(builder, body, [image, channel(half), 0, 0], result, lanes, lane, mask)
         zero_halo(builder, body.output, image, block, 0, 1)
-    return body.kernel(builder.body, machine.lanes)
+    return body.kernel(builder.body, lanes)
+
+
+class _GlobalSum:
+    """A vector's sum or maximum, in `parts` accumulators."""
+
+    def __init__(self, builder: Builder, reduce: str, parts: int) -> None:
+        self._builder = builder
+        self._reduce = reduce
+        self._parts = parts
+        self._acc = builder.declare("rb_v", "acc", (parts,))
+        with builder.loop("i", parts, unroll=True) as i:
+            builder.assign(f"{self._acc}[{i}]", f"rb_splat({_neutral(reduce)})")
+
+    def add(self, value: str, part: Index) -> None:
+        """Combine a value with those of an accumulator."""
+        target = f"{self._acc}[{part}]"
+        self._builder.assign(target, _combine(self._reduce, target, value))
+
+    def result(self, count: int) -> str:
+        """The name of all accumulators combined; of an average over `count` values, their mean."""
+        builder = self._builder
+        total = builder.declare("rb_v", "total")
+        builder.assign(total, f"{self._acc}[0]")
+        with builder.loop("i", self._parts, 1, unroll=True) as i:
+            builder.assign(total, _combine(self._reduce, total, f"{self._acc}[{i}]"))
+        if self._reduce == "avg":
+            builder.assign(total, f"{total} * (1.0f / {count}.0f)")
+        return total
