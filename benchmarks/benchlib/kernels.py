@@ -1,10 +1,10 @@
-"""Turns one operator into one kernel, and many kernels into one library that times each alone; knows no shapes."""
+"""Turns one operator into its kernels, and those of many into one library that times each alone; knows no shapes."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +28,11 @@ MOST_BLOCKS = 400
 
 @dataclass(frozen=True)
 class TimedKernel:
-    """One kernel's C, and the sizes in bytes of the buffers that it takes."""
+    """One kernel's C, and the sizes in bytes of the buffers that it takes.
+
+    Of an operator that the host makes several kernels of, `rest` has the others, in order: each reads first what the
+    one before has written.
+    """
 
     symbol: str
     text: str
@@ -36,13 +40,30 @@ class TimedKernel:
     reads: tuple[int, ...]
     write: int
     scratch: int
+    rest: tuple[TimedKernel, ...] = ()
+
+    @property
+    def stages(self) -> tuple[TimedKernel, ...]:
+        """All kernels, in order."""
+        return (self, *self.rest)
+
+    @property
+    def all_reads(self) -> tuple[int, ...]:
+        """The sizes of what is read, but for what one stage leaves to the next."""
+        return (*self.reads, *(size for stage in self.rest for size in stage.reads[1:]))
 
 
 def kernel_of(function: Function, op: str, symbol: str, target: Target, *, precise: bool) -> TimedKernel:
-    """The kernel of the first call of `op` in `function`, as the host would compile it; layout changes around it are
+    """The kernels of the first call of `op` in `function`, as the host would compile it; layout changes around it are
     left out."""
     lowered = lower_function(legalize(function), Setting(machine_of(target), precise))
-    return _timed(next(step for step in lowered.steps if op in step.kernel.title.split(", ")), symbol)
+    first, *others = (step for step in lowered.steps if op in step.kernel.title.split(", "))
+    chain = [first]
+    for step in others:
+        if step.reads and step.reads[0].storage is chain[-1].write.storage:
+            chain.append(step)
+    rest = tuple(_timed(step, f"{symbol}_{number}") for number, step in enumerate(chain[1:], start=1))
+    return replace(_timed(first, symbol), rest=rest)
 
 
 def _timed(step: Step, symbol: str) -> TimedKernel:
@@ -52,16 +73,17 @@ def _timed(step: Step, symbol: str) -> TimedKernel:
 
 
 def calls_unit(kernels: Sequence[TimedKernel]) -> str:
-    """The C text of a table `bench_calls` with a function for each kernel, whose parameters are buffers."""
+    """The C text of a table `bench_calls` with a function for each operator, whose parameters are buffers.
+
+    What one stage leaves to the next lies behind what the last one writes.
+    """
     lines = ["#include <stdint.h>", ""]
     for kernel in kernels:
-        parameters = ", ".join(["const void *"] * len(kernel.reads) + ["void *", "void *", "int32_t", "int32_t"])
-        arguments = ", ".join([f"reads[{k}]" for k in range(len(kernel.reads))] + ["write", "scratch", "0", "1"])
+        lines += [_declaration(stage) for stage in kernel.stages]
         lines += [
-            f"void {kernel.symbol}({parameters});",
             f"static void call_{kernel.symbol}(const void *const *reads, void *write, void *scratch) {{",
             "    (void)reads;",
-            f"    {kernel.symbol}({arguments});",
+            *(f"    {call};" for call in _stage_calls(kernel)),
             "}",
         ]
     lines += [
@@ -75,6 +97,25 @@ def calls_unit(kernels: Sequence[TimedKernel]) -> str:
     return "\n".join(lines)
 
 
+def _declaration(kernel: TimedKernel) -> str:
+    parameters = ", ".join(["const void *"] * len(kernel.reads) + ["void *", "void *", "int32_t", "int32_t"])
+    return f"void {kernel.symbol}({parameters});"
+
+
+def _stage_calls(kernel: TimedKernel) -> list[str]:
+    calls: list[str] = []
+    number, behind, given = 0, _room(kernel.stages[-1].write), ""
+    for stage in kernel.stages:
+        own = len(stage.reads) - bool(given)
+        reads = [given] * bool(given) + [f"reads[{number + k}]" for k in range(own)]
+        number += own
+        given = f"(char *)write + {behind}"
+        write = "write" if stage is kernel.stages[-1] else given
+        calls.append(f"{stage.symbol}({', '.join([*reads, write, 'scratch', '0', '1'])})")
+        behind += _room(stage.write)
+    return calls
+
+
 def build_timer(
     kernels: Sequence[TimedKernel], target: Target, toolchain: Toolchain, folder: Path, jobs: int | None = None
 ) -> Timer:
@@ -84,7 +125,7 @@ def build_timer(
     """
     flags = (*KERNEL_CFLAGS, *target.cflags)
     timing = (Path(__file__).parent / "timing.c").read_text(encoding="utf-8")
-    units = [Unit(kernel.symbol, kernel.text, flags) for kernel in kernels]
+    units = [Unit(stage.symbol, stage.text, flags) for kernel in kernels for stage in kernel.stages]
     units.append(Unit("timing", timing, (*flags, f"-DRB_LANES={target.vector_lanes}")))
     units.append(Unit("calls", calls_unit(kernels)))
     spec = LibrarySpec("timer", tuple(units), (include_dir(),))
@@ -106,11 +147,13 @@ class Timer:
         self._code.bench_fma_peak.restype = ctypes.c_double
         self._code.bench_bandwidth.restype = ctypes.c_double
         self._kernels = kernels
-        most = max((sum(map(_room, kernel.reads)) for kernel in kernels), default=0)
+        most = max((sum(map(_room, kernel.all_reads)) for kernel in kernels), default=0)
+        written = max((sum(_room(stage.write) for stage in kernel.stages) for kernel in kernels), default=0)
+        scratch = max((_room(stage.scratch) for kernel in kernels for stage in kernel.stages), default=0)
         values = np.random.default_rng(0).random(most // 4 + 64, np.float32) * 2 - 1
         self._reads = _aligned(values)
-        self._write = _aligned(np.zeros(max((_room(k.write) for k in kernels), default=0) // 4 + 64, np.float32))
-        self._scratch = _aligned(np.zeros(max((_room(k.scratch) for k in kernels), default=0) // 4 + 64, np.float32))
+        self._write = _aligned(np.zeros(written // 4 + 64, np.float32))
+        self._scratch = _aligned(np.zeros(scratch // 4 + 64, np.float32))
 
     def fma_peak(self, seconds: float) -> float:
         """Floating-point operations a second of one core, two for a multiply-add."""
@@ -123,10 +166,10 @@ class Timer:
         return float(found)
 
     def time(self, number: int, seconds: float) -> list[float]:
-        """Seconds of a call of kernel `number`, warm, block by block."""
+        """Seconds of a call of operator `number`, warm, block by block."""
         kernel = self._kernels[number]
         pointers, at = [], self._reads.ctypes.data
-        for size in kernel.reads:
+        for size in kernel.all_reads:
             pointers.append(at)
             at += _room(size)
         reads = (ctypes.c_void_p * max(1, len(pointers)))(*pointers)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -13,7 +13,9 @@ from relaybuild.contrib.host.place import slice_starts
 from relaybuild.errors import UnsupportedError
 from relaybuild.ir.expr import Call, Expr, Function, Tuple, TupleGetItem, const
 from relaybuild.ir.op import call_op
+from relaybuild.ir.ops._resample import Axis
 from relaybuild.ir.ops.reduce import reduced_axes
+from relaybuild.ir.ops.resize2d import resized_axes
 from relaybuild.ir.visitor import rewrite
 
 Rule = Callable[[Call], Expr]
@@ -273,6 +275,33 @@ def _identity(call: Call) -> Expr:
     return call.args[0]
 
 
+MOST_BETWEEN = 4 << 20
+"""Bytes of an image resized along its rows only: more would be written to memory, and read back from it."""
+
+
+def _resize(call: Call) -> Expr:
+    """Columns, then rows: a row's columns are computed once for all results that it is part of, in the same order.
+
+    Where few rows are part of any result, or the rows would not stay in a cache, one pass does less.
+    """
+    attrs = _attrs(call)
+    taps = {"linear": 2, "cubic": 4}.get(attrs.method, 1)
+    rows, columns = resized_axes(call.args[0].tensor_type.shape, attrs)
+    weighted = taps > 1 and call.tensor_type.dtype in ("float32", "float64")
+    if not weighted or _is_taken(rows) or _is_taken(columns) or rows.extent > taps * rows.places:
+        return call
+    of_rows, of_columns = ((attrs.scales[0], 1.0), (1.0, attrs.scales[1])) if attrs.scales else ((), ())
+    half = Call(call.op, call.args, replace(attrs, size=(rows.extent, columns.places), scales=of_columns), call.span)
+    if half.tensor_type.num_elements * half.tensor_type.itemsize > MOST_BETWEEN:
+        return call
+    return Call(call.op, [half], replace(attrs, scales=of_rows), call.span)
+
+
+def _is_taken(axis: Axis) -> bool:
+    """Whether each point of a resized axis is one of the original's."""
+    return axis.step % axis.denominator == 0 and axis.offset % axis.denominator == 0
+
+
 _RULES: dict[str, Rule] = {
     "mean": _mean,
     "sum": _sum,
@@ -288,6 +317,7 @@ _RULES: dict[str, Rule] = {
     "concatenate": _concatenate,
     "nn.dropout": _identity,
     "copy": _identity,
+    "image.resize2d": _resize,
     "argmax": _arg_reduce,
     "argmin": _arg_reduce,
 }

@@ -38,8 +38,8 @@ def test_each_template_yields_a_kernel_with_buffers_for_its_data(name: str) -> N
     case = draw_cases([name], 4, 2)[2]
     kernel = kernel_of(case.build(), case.op, "k", Target.parse("x86-64-v3"), precise=case.precise)
     assert case.op in kernel.title
-    assert kernel.write >= case.work.write_bytes
-    assert sum(kernel.reads) >= case.work.read_bytes
+    assert kernel.stages[-1].write >= case.work.write_bytes
+    assert sum(kernel.all_reads) >= case.work.read_bytes
 
 
 def test_calls_pass_the_buffers_in_order() -> None:
@@ -47,6 +47,17 @@ def test_calls_pass_the_buffers_in_order() -> None:
     kernel = kernel_of(case.build(), case.op, "k", Target.parse("c"), precise=False)
     assert len(kernel.reads) == 3
     assert "k(reads[0], reads[1], reads[2], write, scratch, 0, 1);" in calls_unit([kernel])
+
+
+def test_a_stage_reads_what_the_one_before_has_left() -> None:
+    case = draw_cases(["resize, linear"], 1, 0)[0]
+    kernel = kernel_of(case.build(), case.op, "k", Target.parse("c"), precise=False)
+    first, second = kernel.stages
+    assert second.reads[0] == first.write
+    between = re.search(r"k\(reads\[0\], (\(char \*\)write \+ (\d+)), scratch, 0, 1\);", calls_unit([kernel]))
+    assert between is not None
+    assert int(between[2]) >= second.write
+    assert f"k_1({between[1]}, write, scratch, 0, 1);" in calls_unit([kernel])
 
 
 def test_a_timer_times(tmp_path: Path) -> None:
