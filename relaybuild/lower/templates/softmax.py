@@ -3,6 +3,8 @@ the model.
 
 The first pass finds the maximum, the second the exponentials and their sum, the third the result. The exponentials are
 kept in the output in between, or in scratch memory where the output's vectors are not contiguous.
+
+A NaN makes the sum one, and so all results: the maximum need not be one too.
 """
 
 from __future__ import annotations
@@ -195,13 +197,13 @@ def _row_maximum(writer: _Writer, before: Sequence[Index], count: int, rest: int
         builder.assign(f"{best}[{i}]", "rb_splat(-INFINITY)")
 
     def widen(v: Index, part: Index) -> None:
-        builder.assign(f"{best}[{part}]", f"rb_max({best}[{part}], {writer.vector([*before, v])})")
+        builder.assign(f"{best}[{part}]", f"rb_larger({best}[{part}], {writer.vector([*before, v])})")
 
     each_vector(builder, count, lanes, parts, widen)
     if rest:
         widen(Index.of(count * lanes + rest - lanes), Index.of(0))
     with builder.loop("i", parts, 1, unroll=True) as i:
-        builder.assign(f"{best}[0]", f"rb_max({best}[0], {best}[{i}])")
+        builder.assign(f"{best}[0]", f"rb_larger({best}[0], {best}[{i}])")
     return builder.let("float", "top", f"rb_max_lanes({best}[0])")
 
 
@@ -269,7 +271,7 @@ def _column_group(
     best = [writer.start("rb_v", "best", "rb_splat(-INFINITY)") for _ in offsets]
     with builder.loop("k", extent) as k:
         for name, offset in zip(best, offsets):
-            builder.assign(name, f"rb_max({name}, {writer.vector(at(k, offset))})")
+            builder.assign(name, f"rb_larger({name}, {writer.vector(at(k, offset))})")
     total = [writer.start("rb_v", "total", "rb_splat(0.0f)") for _ in offsets]
     with builder.loop("k", extent) as k:
         for number, offset in enumerate(offsets):
@@ -308,7 +310,7 @@ def _column_runs(writer: _Writer, shape: Sequence[int]) -> None:
             with run.each(builder) as (number, column):
                 top = writer.start("rb_v", "top", f"{best}[{number}]")
                 for row in range(rows):
-                    builder.assign(top, f"rb_max({top}, {writer.vector(at(k + row, column))})")
+                    builder.assign(top, f"rb_larger({top}, {writer.vector(at(k + row, column))})")
                 builder.assign(f"{best}[{number}]", top)
 
         def sum_up(k: Index, rows: int) -> None:
@@ -374,7 +376,7 @@ def _narrow_columns(writer: _Writer, before: Sequence[Index], after: Sequence[In
 
     best = writer.start("rb_v", "best", "rb_splat(-INFINITY)")
     with builder.loop("k", extent) as k:
-        builder.assign(best, f"rb_max({best}, {load(k)})")
+        builder.assign(best, f"rb_larger({best}, {load(k)})")
     total = writer.start("rb_v", "total", "rb_splat(0.0f)")
     with builder.loop("k", extent) as k:
         builder.assign(total, f"{total} + rb_exp_falling({load(k)} - {best})")
