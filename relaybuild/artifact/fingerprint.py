@@ -23,6 +23,12 @@ from relaybuild.digest import Digest, Hasher, encode_value
 _PLAIN = (type(None), bool, int, float, str, bytes)
 _MAX_DEPTH = 200
 
+# Of a class: what Python keeps there for itself, or has made of other members, which count.
+_NO_CONTENT = frozenset(
+    "__dict__ __weakref__ __module__ __doc__ __abstractmethods__ _abc_impl __dataclass_fields__ __dataclass_params__"
+    " __annotations__".split()
+)
+
 
 class NoFingerprint(Exception):
     """Something is reached whose content cannot be told; the message names it."""
@@ -121,7 +127,7 @@ class _Walk:
             return
         self._each("class", list(cls.__bases__), depth)
         for name, found in sorted(vars(cls).items()):
-            if name not in ("__dict__", "__weakref__", "__module__", "__doc__", "__abstractmethods__", "_abc_impl"):
+            if name not in _NO_CONTENT:
                 self._say("member", name)
                 if not isinstance(found, (types.MemberDescriptorType, types.GetSetDescriptorType)):
                     self.visit(found, depth)

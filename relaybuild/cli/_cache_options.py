@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from relaybuild import driver
-from relaybuild.build.cache.journal import Journal
+from relaybuild.build.cache.journal import Journal, MissReason
 from relaybuild.build.cache.settings import CacheSettings, Mode
 from relaybuild.build.cache.store import Cache
 from relaybuild.cli import _options
@@ -44,20 +44,25 @@ class CacheOptions:
             with cache:
                 yield cache
         finally:
-            self._tell(cache.journal)
+            self._explain(cache.journal)
+        if not self.is_json and _has_news(cache.journal):
+            click.echo(f"cache: {cache.journal.line()}", err=True)
 
-    def _tell(self, journal: Journal) -> None:
-        if self.explain is not None:
-            from relaybuild.build.cache.explain import explain
+    def _explain(self, journal: Journal) -> None:
+        if self.explain is None:
+            return
+        from relaybuild.build.cache.explain import explain
 
-            explanation = explain(journal)
-            if self.is_json:
-                click.echo(json.dumps(explanation.to_json()), err=True)
-                return
-            for line in explanation.lines():
-                click.echo(line, err=True)
-        if journal.looked and self.settings.mode is not Mode.OFF:
-            click.echo(f"cache: {journal.line()}", err=True)
+        explanation = explain(journal)
+        lines = [json.dumps(explanation.to_json())] if self.is_json else explanation.lines()
+        for line in lines:
+            click.echo(line, err=True)
+
+
+def _has_news(journal: Journal) -> bool:
+    """Whether a run found something, or failed to for another reason than that it was the first of its kind."""
+    expected = (MissReason.NEVER_SEEN, MissReason.BYPASSED)
+    return bool(journal.failed) or any(event.reason not in expected for event in journal.looked)
 
 
 class CacheCommand(click.Command):

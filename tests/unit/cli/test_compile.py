@@ -18,7 +18,9 @@ from relaybuild.driver import Event
 from relaybuild.errors import ToolError
 from relaybuild.target import Target
 
-SUMMARY_KEYS = "artifact size seconds executed cached misses kernels arena_bytes weight_bytes".split()
+SUMMARY_KEYS = (
+    "artifact size seconds executed cached misses kernels regions arena_bytes weight_bytes warnings".split()
+)
 
 
 class FakeArtifact:
@@ -144,7 +146,7 @@ def test_a_failure_leaves_nothing(invoke: Invoke, tmp_path: Path, monkeypatch: p
     def fail(*_arguments: object, **_options: object) -> None:
         raise ToolError("no", command=["cc"], returncode=1)
 
-    monkeypatch.setattr(driver, "compile", fail)
+    monkeypatch.setattr(driver, "compile_request", fail)
     (tmp_path / "m.so").write_bytes(b"before")
     result = invoke("compile", "m.onnx", "-o", tmp_path / "m.so", "--emit", "header", "--summary", tmp_path / "s.json")
     assert result.exit_code == 2

@@ -1,0 +1,330 @@
+"""`relaybuild compile` and the cache, in processes of its own: what is found, what it costs, why something is not.
+
+The processes run a copy of the package, which nobody edits meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import relaybuild
+
+CHECKOUT = Path(relaybuild.__file__).parents[1]
+TIMEOUT = 120
+
+MODEL = """#[version = "0.0.5"]
+def @main(%x: Tensor[(2, 3), float32]) {
+  nn.relu(add(%x, 1f))
+}
+"""
+
+HEAVY = ("numpy", "onnx", "rich", "ninja", "cmake", "diskcache", "relaybuild.ir", "relaybuild.stages")
+
+WATCHED = f"""
+import sys
+started = []
+starting = ("subprocess.", "os.fork", "os.exec", "os.posix_spawn", "os.system")
+sys.addaudithook(lambda name, _: started.append(name) if name.startswith(starting) else None)
+from relaybuild.cli import main
+try:
+    main(sys.argv[1:], prog_name="relaybuild")
+except SystemExit as end:
+    assert not end.code, end.code
+print([name for name in {HEAVY} if name in sys.modules], started)
+"""
+
+
+@dataclass
+class Runner:
+    """Compiles `model.relay` of a folder to `out/model.so`, with the cache in `cache`."""
+
+    package: Path
+    folder: Path
+    environ: dict[str, str] = field(default_factory=dict)
+
+    def __call__(
+        self,
+        *options: str | Path,
+        model: str = "model.relay",
+        output: str = "out/model.so",
+        environ: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        code: tuple[str, ...] = ("-m", "relaybuild"),
+    ) -> subprocess.CompletedProcess[str]:
+        path = self.folder / output
+        path.parent.mkdir(parents=True, exist_ok=True)
+        arguments = ["compile", self.folder / model, "-o", path, "--cache-dir", self.folder / "cache", "--explain"]
+        arguments += ["--summary", self.folder / "summary.json", *([] if "--target" in options else ["--target", "c"])]
+        return subprocess.run(
+            [sys.executable, *code, *map(str, arguments), *map(str, options)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=TIMEOUT,
+            cwd=cwd or self.folder,
+            env={**os.environ, "PYTHONPATH": str(self.package), **self.environ, **(environ or {})},
+        )
+
+    def done(self, *options: str | Path, **places: Any) -> dict[str, Any]:
+        """The summary of a compilation that succeeds."""
+        result = self(*options, **places)
+        assert result.returncode == 0, result.stderr
+        summary: dict[str, Any] = json.loads((self.folder / "summary.json").read_text())
+        return summary
+
+    def library(self, output: str = "out/model.so") -> bytes:
+        return (self.folder / output).read_bytes()
+
+
+def changed(summary: Mapping[str, Any]) -> list[str]:
+    """Names of what made the artifact another one."""
+    (miss,) = [miss for miss in summary["misses"] if miss["layer"] == "artifact"]
+    assert miss["reason"] == "changed", miss
+    names: list[str] = miss["changed"]
+    return names
+
+
+def has_executed_nothing(summary: Mapping[str, Any]) -> bool:
+    return not any(summary["executed"].values()) and summary["cached"]["artifact"] == 1 and summary["misses"] == []
+
+
+@pytest.fixture(scope="session")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("package")
+    ignored = shutil.ignore_patterns("__pycache__", "_share")
+    shutil.copytree(CHECKOUT / "relaybuild", folder / "relaybuild", ignore=ignored)
+    shutil.copytree(CHECKOUT / "cmake", folder / "cmake")
+    shutil.copy(CHECKOUT / "config.cmake", folder)
+    return folder
+
+
+@pytest.fixture
+def run(package: Path, tmp_path: Path) -> Runner:
+    (tmp_path / "model.relay").write_text(MODEL)
+    return Runner(package, tmp_path)
+
+
+@pytest.fixture
+def compiled(run: Runner) -> Runner:
+    """Something compiled, with an empty cache."""
+    summary = run.done()
+    assert summary["executed"]["artifact"] == 1
+    assert summary["executed"]["link"] == 1
+    return run
+
+
+def test_the_second_time_nothing_heavy_is_imported_and_nothing_started(compiled: Runner) -> None:
+    before = compiled.library()
+    result = compiled(code=("-c", WATCHED), output="other/model.so")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[-1] == "[] []"
+    assert compiled.library("other/model.so") == before
+
+
+def test_a_library_that_is_there_is_left_alone(compiled: Runner) -> None:
+    before = (compiled.folder / "out/model.so").stat()
+    assert has_executed_nothing(compiled.done())
+    after = (compiled.folder / "out/model.so").stat()
+    assert (after.st_mtime_ns, after.st_ino) == (before.st_mtime_ns, before.st_ino)
+
+
+def test_a_library_that_was_altered_is_put_back(compiled: Runner) -> None:
+    before = compiled.library()
+    (compiled.folder / "out/model.so").write_bytes(before[:-1] + b"!")
+    assert has_executed_nothing(compiled.done())
+    assert compiled.library() == before
+
+
+def test_who_asks_and_where_does_not_matter(compiled: Runner, tmp_path: Path) -> None:
+    before = compiled.library()
+    (tmp_path / "home").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    shutil.move(tmp_path / "model.relay", tmp_path / "elsewhere" / "renamed.relay")
+    environ = {
+        "HOME": str(tmp_path / "home"),
+        "PYTHONHASHSEED": "7",
+        "LC_ALL": "C.UTF-8",
+        "USER": "nobody",
+        "TZ": "UTC+5",
+    }
+    old = os.umask(0o077)
+    try:
+        summary = compiled.done(
+            "--jobs",
+            "1",
+            model="elsewhere/renamed.relay",
+            output="another/model.so",
+            environ=environ,
+            cwd=tmp_path / "elsewhere",
+        )
+    finally:
+        os.umask(old)
+    assert has_executed_nothing(summary)
+    assert compiled.library("another/model.so") == before
+
+
+@pytest.mark.parametrize(
+    ("options", "component"),
+    [
+        (["--threads", "3"], "option.threads"),
+        (["--opt-level", "1"], "option.opt_level"),
+        (["--precise"], "option.precise"),
+        (["--disable-pass", "SimplifyExpr"], "option.passes.disabled"),
+        (["--require-pass", "SimplifyExpr"], "option.passes.required"),
+        (["-D", "USE_CODEGENC=ON"], "option.backend.USE_CODEGENC.value"),
+        (["--shape", "x=2,3"], "option.shapes"),
+        (["--target", "x86-64-v2"], "option.target.name"),
+    ],
+)
+def test_an_option_is_part_of_the_key(compiled: Runner, options: list[str], component: str) -> None:
+    assert component in changed(compiled.done(*options))
+    assert has_executed_nothing(compiled.done(*options))
+    assert has_executed_nothing(compiled.done())
+
+
+def test_a_flag_that_is_off_is_no_other_key(compiled: Runner) -> None:
+    assert has_executed_nothing(compiled.done("-D", "USE_CODEGENC=OFF"))
+
+
+def test_an_edited_model(compiled: Runner) -> None:
+    before = compiled.library()
+    (compiled.folder / "model.relay").write_text(MODEL.replace("1f", "2f"))
+    result = compiled()
+    assert "MISS artifact/library#model: in/model changed" in result.stderr
+    assert compiled.library() != before
+
+
+def test_a_variable_that_the_compiler_reads(compiled: Runner, tmp_path: Path) -> None:
+    assert "env.C_INCLUDE_PATH" in changed(compiled.done(environ={"C_INCLUDE_PATH": str(tmp_path)}))
+
+
+def test_a_header_of_the_system(run: Runner, tmp_path: Path) -> None:
+    headers = tmp_path / "headers"
+    headers.mkdir()
+    (headers / "string.h").write_text("#include_next <string.h>\n")
+    run.environ["C_INCLUDE_PATH"] = str(headers)
+    run.done()
+    assert has_executed_nothing(run.done())
+    (headers / "string.h").write_text("#include_next <string.h>\n\n")
+    assert changed(run.done()) == [f"system{headers}/string.h"]
+    (headers / "stdint.h").write_text("#include_next <stdint.h>\n")
+    assert changed(run.done()) == ["option.shadows"]
+
+
+def test_another_compiler(compiled: Runner, tmp_path: Path) -> None:
+    wrapper = tmp_path / "wrapped-cc"
+    wrapper.write_text(f'#!/bin/sh\nexec {shutil.which("cc")} "$@"\n')
+    wrapper.chmod(0o755)
+    assert "toolchain/cc" in changed(compiled.done("--cc", wrapper))
+
+
+def test_relaybuilds_own_code(package: Path, run: Runner, tmp_path: Path) -> None:
+    shutil.copytree(package, tmp_path / "edited")
+    run.package = tmp_path / "edited"
+    run.done()
+    assert has_executed_nothing(run.done())
+    with open(tmp_path / "edited/relaybuild/passes/fold_constant.py", "a", encoding="utf-8") as file:
+        file.write("# another line\n")
+    assert changed(run.done()) == ["impl/relaybuild"]
+    with open(tmp_path / "edited/relaybuild/cli/run.py", "a", encoding="utf-8") as file:
+        file.write("# what runs models makes none\n")
+    assert has_executed_nothing(run.done())
+
+
+def test_no_cache(compiled: Runner) -> None:
+    files = sorted(compiled.folder.glob("cache/**/*"))
+    summary = compiled.done("--no-cache")
+    assert summary["executed"]["link"] == 1
+    assert not any(summary["cached"].values())
+    assert [(miss["reason"], miss["detail"]) for miss in summary["misses"]] == [("bypassed", "no cache")]
+    assert sorted(compiled.folder.glob("cache/**/*")) == files
+
+
+def test_recache(compiled: Runner) -> None:
+    before = compiled.library()
+    summary = compiled.done("--recache")
+    assert summary["executed"]["object"] > 1
+    assert not any(summary["cached"].values())
+    assert compiled.library() == before
+    assert has_executed_nothing(compiled.done())
+
+
+def test_require_hit(run: Runner) -> None:
+    result = run("--require-hit")
+    assert result.returncode == 1
+    assert "error: not everything was in the cache: artifact/library: never-seen" in result.stderr
+    assert not (run.folder / "out/model.so").exists()
+    run.done()
+    assert has_executed_nothing(run.done("--require-hit"))
+    result = run("--require-hit", "--threads", "2")
+    assert (result.returncode, "changed (option.threads)" in result.stderr) == (1, True)
+
+
+def test_options_that_exclude_each_other(run: Runner) -> None:
+    result = run("--recache", "--require-hit")
+    assert result.returncode == 1
+    assert "'--recache' and '--require-hit' exclude each other" in result.stderr
+
+
+def test_explanations_for_programs(compiled: Runner) -> None:
+    result = compiled("--explain=json", "--threads", "2")
+    found = json.loads(result.stderr)
+    assert found["causes"][0]["changes"] == [{"component": "option.threads", "old": "0", "new": "2"}]
+    assert result.stdout.count("\n") == 1
+    assert json.loads(compiled("--explain=json").stderr)["hits"] == {"artifact": 1}
+
+
+def test_the_closing_line(compiled: Runner) -> None:
+    result = compiled()
+    assert result.stderr.splitlines()[-1].startswith("cache: 1/1 hits (100.0 %), saved ")
+    assert result.stdout.count("\n") == 1
+
+
+def test_a_damaged_library_is_made_again(compiled: Runner) -> None:
+    before = compiled.library()
+    blobs = [
+        path for path in compiled.folder.glob("cache/v1/cas/**/*") if path.is_file() and path.read_bytes() == before
+    ]
+    assert blobs
+    for blob in blobs:
+        blob.chmod(0o600)
+        blob.write_bytes(before[:-1] + b"!")
+    summary = compiled.done(output="other/model.so")
+    assert [miss["reason"] for miss in summary["misses"] if miss["layer"] == "artifact"] == ["integrity"]
+    assert compiled.library("other/model.so") == before
+    assert has_executed_nothing(compiled.done(output="third/model.so"))
+
+
+@pytest.mark.parametrize("place", ["a file", "read-only"])
+def test_a_cache_that_cannot_be_written_fails_nothing(run: Runner, place: str) -> None:
+    cache = run.folder / "cache"
+    if place == "a file":
+        cache.write_text("not a folder\n")
+    else:
+        cache.mkdir(mode=0o500)
+    assert run.done()["executed"]["link"] == 1
+
+
+def test_a_full_disk_fails_nothing(run: Runner) -> None:
+    cache = run.folder / "cache"
+    cache.mkdir(mode=0o700)
+    mount = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=128k,mode=700", "tmpfs", cache], check=False, timeout=60
+    )
+    if mount.returncode != 0:
+        pytest.skip("mounting a file system needs rights that this user does not have")
+    try:
+        assert run.done()["executed"]["link"] == 1
+        assert run.done()["executed"]["link"] == 1
+    finally:
+        subprocess.run(["umount", "-l", cache], check=True, timeout=60)
