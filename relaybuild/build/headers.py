@@ -68,15 +68,19 @@ def asked_headers(text: str) -> set[str]:
 
 @dataclass
 class Existence:
-    """Whether files are there, as it was when each was first asked for."""
+    """Whether files are there, as it was when something in their folder was first asked for.
 
-    _known: dict[str, bool] = field(default_factory=dict)
+    Many names are asked for in few folders: reading these takes less time than asking for each.
+    """
+
+    _folders: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def __call__(self, path: str) -> bool:
-        found = self._known.get(path)
-        if found is None:
-            found = self._known[path] = os.path.exists(path)
-        return found
+        folder, _, name = path.rpartition("/")
+        names = self._folders.get(folder)
+        if names is None:
+            names = self._folders[folder] = _names_in(f"{folder}/")
+        return name in names
 
 
 @dataclass(frozen=True)
@@ -146,6 +150,13 @@ def folders_in(flags: Sequence[str], directory: str) -> list[str]:
                 found.append(os.path.join(directory, word[len(option) :] or next(words, "")))
                 break
     return found
+
+
+def _names_in(folder: str) -> frozenset[str]:
+    try:
+        return frozenset(os.listdir(folder))
+    except OSError:
+        return frozenset()
 
 
 def _settled(path: str) -> str:
