@@ -75,6 +75,7 @@ def by_hand(x: Expr) -> Expr:
 
 @pytest.mark.parametrize("generate", [from_text, from_generator])
 def test_calls_are_marked_by_hand(generate: Callable[[Function], object], tmp_path: Path) -> None:
+    """TH01: a registered function makes a region's module."""
     relaybuild.register_func("relay.ext.script")(generate)
     assert run(by_hand, tmp_path) == [-100] * 4
 
@@ -92,6 +93,7 @@ def test_calls_are_taken_by_a_pattern(tmp_path: Path) -> None:
 
 
 def test_a_region_is_prepared_before_its_code_is_made(tmp_path: Path) -> None:
+    """TH02: a registered function rewrites a region before its code is made."""
     relaybuild.register_func("relay.ext.script", from_generator)
     seen: list[str] = []
 

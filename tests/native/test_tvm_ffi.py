@@ -127,7 +127,7 @@ def test_calls_from_several_threads(loaded: Any) -> None:
 
 @pytest.mark.parametrize("order", ["relaybuild first", "tvm_ffi first", "without relaybuild"])
 def test_any_order_of_loading(order: str, path: Path) -> None:
-    """A library that is in the process before the package finds it all the same when it has something to tell."""
+    """RL01: a library that is there before the package finds it when it has to; relaybuild need not be there."""
     ours = f"from relaybuild.runtime import load_module\nmodel = load_module({str(path)!r})\n"
     theirs = f"import tvm_ffi\nmain = tvm_ffi.load_module({str(path)!r})['main']\n"
     script = {"relaybuild first": ours + theirs, "tvm_ffi first": theirs + ours, "without relaybuild": theirs}[order]

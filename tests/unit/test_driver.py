@@ -28,6 +28,7 @@ def module() -> IRModule:
 
 
 def test_a_library_its_summary_and_its_header(tmp_path: Path) -> None:
+    """MB07: a compiled model is exported, loaded and run."""
     events: list[driver.Event] = []
     artifact = driver.compile(module(), name="tiny", target="c", jobs=1, on_event=events.append)
     summary = artifact.summary

@@ -47,6 +47,7 @@ EXTERN RB_EXPORT int32_t __tvm_ffi_scaled(void *self, const RbValue *args, int32
 
 @pytest.mark.parametrize("fmt", ["c", "cc"])
 def test_a_function_of_a_text_runs(fmt: str, tmp_path: Path) -> None:
+    """XR01: functions of C and C++ texts run from the library that was made of them."""
     if fmt == "cc" and shutil.which("c++") is None:
         pytest.skip("there is no C++ compiler")
     path = tmp_path / "scaled.so"
@@ -61,6 +62,7 @@ def test_a_function_of_a_text_runs(fmt: str, tmp_path: Path) -> None:
 
 
 def test_flags_and_include_folders_reach_the_compiler(tmp_path: Path) -> None:
+    """XR02: a header outside of relaybuild is found in the folder that is given."""
     (tmp_path / "vendor.h").write_text("#define FACTOR (BASE + 1)\n", encoding="utf-8")
     code = '#include "vendor.h"\n' + DOUBLE
     path = tmp_path / "scaled.so"
@@ -91,6 +93,7 @@ def test_generated_text_is_such_a_text(tmp_path: Path) -> None:
 
 
 def test_a_library_shows_its_functions_alone(tmp_path: Path) -> None:
+    """RL03: several functions of one text, each to be found by its name, and nothing else."""
     path = tmp_path / "scaled.so"
     csource_module_create(DOUBLE + "int helper(void) { return 1; }").export_library(path)
     listing = subprocess.run(["nm", "-D", "--defined-only", str(path)], capture_output=True, text=True, check=True)

@@ -39,6 +39,7 @@ def site(tmp_path: Path, toolchain: Toolchain) -> Site:
 
 
 def test_a_second_build_starts_no_process(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CC01: what was compiled once is not compiled again, whatever the library is called."""
     first = site.build()
     assert (first.executed, first.cached) == ({"object": 3, "link": 1}, NOTHING)
     assert site.executed() == ["library", "main.c", "rb_add.c", "rb_mul.c"]

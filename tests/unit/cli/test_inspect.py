@@ -40,6 +40,7 @@ def test_text(invoke: Invoke, digits_library: Path) -> None:
 
 
 def test_regions_of_other_backends(invoke: Invoke, tmp_path: Path) -> None:
+    """MB03: what runs where can be read from the library."""
     x = relaybuild.relay.var("x", shape=(3,))
     module = relaybuild.IRModule.from_expr(relaybuild.relay.Function([x], relaybuild.relay.nn.softmax(x + x)))
     library = tmp_path / "two.so"

@@ -17,6 +17,7 @@ CODE = "int32_t __tvm_ffi_f(void) { return 0; }"
 
 @pytest.mark.parametrize(("fmt", "language"), [("c", "c"), ("cc", "c++"), ("cpp", "c++"), ("cxx", "c++")])
 def test_a_module_shows_its_text(fmt: str, language: str) -> None:
+    """RT01: the text that a module was made of comes back as it was."""
     module = runtime.csource_module_create(CODE, fmt, ["f"])
     assert isinstance(module, runtime.Module)
     assert (module.type_key, module.language, module.get_source(), module.function_names) == (
@@ -50,6 +51,7 @@ def test_what_makes_no_module(code: str, fmt: str, names: list[str] | None, mess
 
 
 def test_text_neither_runs_nor_becomes_bytes() -> None:
+    """RP01, RT02: what runs and what can be bytes is a property of a kind of module, and an error says the way."""
     module = csource_module_create(CODE)
     for attempt in (lambda: module.get_function("f"), lambda: module["f"], module.save_to_binary):
         with pytest.raises(UserError, match="export_library"):

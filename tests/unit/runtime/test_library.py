@@ -78,6 +78,7 @@ def test_a_function_describes_itself(functions: Module, sample: Model) -> None:
 
 
 def test_the_whole_model_is_a_function(sample: Model) -> None:
+    """MB02: the model itself by the name of its function."""
     assert sample.function_names == ("main",)
     x, bias = np.ones((2, 64), np.float32), np.ones(64, np.float32)
     y, total = np.zeros((2, 64), np.float32), np.zeros(2, np.float32)
@@ -249,6 +250,7 @@ def test_no_call_leaks(call: Callable[..., object], functions: Module) -> None:
 
 
 def test_imported_modules(functions: Module) -> None:
+    """RT04: modules within modules."""
     (outer,) = functions.imported_modules
     assert (outer.type_key, outer.function_names, outer.get_source()) == ("c", ("add",), "")
     (inner,) = outer.imported_modules
@@ -263,6 +265,7 @@ def test_imported_modules(functions: Module) -> None:
 
 
 def test_copies_of_a_library(sample_library: Path, tmp_path: Path) -> None:
+    """RL02: a loaded module becomes a library again, byte by byte."""
     module = load_model(sample_library)
     assert module.save_to_binary() == sample_library.read_bytes()
     copy = tmp_path / "copy.so"

@@ -114,6 +114,7 @@ def test_results_are_fresh(sample: Module) -> None:
 
 
 def test_run_into_writes_in_place(sample: Module) -> None:
+    """MB13: outputs are written where they shall be."""
     y, total = np.zeros((2, 64), np.float32), np.zeros(2, np.float32)
     assert sample.run_into(arguments(), [y, total]) is None  # type: ignore[func-returns-value]
     np.testing.assert_array_equal(y, expected(*arguments())[0])
@@ -154,6 +155,7 @@ def test_read_only_input(sample: Module) -> None:
 
 @pytest.mark.parametrize("form", [lambda x: x, Producer, lambda x: Producer(x, versioned=False)])
 def test_contiguous_memory_is_not_copied(form: Callable[[Array], object], probe: Module) -> None:
+    """MB13: inputs are read where they lie."""
     x = np.zeros(2, np.int32)
     assert probe(form(x))[0] == x.ctypes.data
 
@@ -412,6 +414,7 @@ def test_path_with_spaces_and_letters(sample_library: Path, tmp_path: Path, monk
 
 
 def test_number_of_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MB12: the environment says how many threads a model uses that is not told otherwise."""
     limited = build_library(tmp_path / "limited.so", defines=["DEFAULT_THREADS=2", "MAX_THREADS=3"])
     free = build_library(tmp_path / "free.so")
     monkeypatch.delenv("RELAYBUILD_NUM_THREADS", raising=False)
