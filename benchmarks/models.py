@@ -64,7 +64,7 @@ def measure_model(model: Model, threads: Sequence[int], peers: Sequence[_peers.P
 def _measure_threads(
     model: Model, library: Path, threads: int, peers: Sequence[_peers.Peer], seconds: float
 ) -> list[Row]:
-    module = load_module(library, threads)
+    module = load_module(library, threads=threads)
     inputs = _arrays.random_inputs(module.signature.inputs, 0)
     ours = _library.LibraryRunner(module, inputs, "")
     runners: list[_peers.Runner] = [ours, *(peer.open(model.path, inputs, threads) for peer in peers)]
