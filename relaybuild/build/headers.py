@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from relaybuild.build.cache.wire import WireError, bytes_field, expect_text, read_fields
 
+_NAME = re.compile(r"(?:include/[0-9]+|system)(?:/(?!\.{0,2}(?:/|$))[^/\0]+)+", re.DOTALL)
 _ASKED = re.compile(r"__has_include(?:_next)?\s*\(\s*(?:<([^>\n]+)>|\"([^\"\n]+)\")")
 _ASKED_BY_MACRO = re.compile(r"__has_include(?:_next)?\s*\(\s*[A-Za-z_]")
 _TIME = re.compile(r"\b__(?:DATE|TIME|TIMESTAMP)__\b")
@@ -49,6 +50,8 @@ class HeaderList:
             if number not in texts:
                 raise WireError("not a list of headers")
             texts[number].append(expect_text(value))
+        if not all(map(_NAME.fullmatch, texts[1])) or any("\0" in name for name in texts[2]):
+            raise WireError("a name that no header has")
         return HeaderList(tuple(texts[1]), tuple(texts[2]), "".join(texts[3]))
 
 

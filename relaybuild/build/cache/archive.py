@@ -3,12 +3,14 @@
     relaybuild-cache         the version of the layout
     cas/<sha256>             blobs
     ac/<key>                 records without seal (`record.Entry`), after all blobs
+    headers/<name>           notes of which headers units read, which say where to look and are never believed
 
 Members are sorted and have no times and owners: equal entries give equal bytes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 import tarfile
@@ -27,7 +29,8 @@ from relaybuild.errors import UserError
 
 _HEAD = "relaybuild-cache"
 _LAYOUT = b"1\n"
-_MEMBER = re.compile(r"(cas|ac)/([0-9a-f]{64})")
+_NOTES = "headers"
+_MEMBER = re.compile(rf"(cas|ac|{_NOTES})/([0-9a-f]{{64}})")
 
 
 @dataclass(frozen=True)
@@ -45,13 +48,18 @@ def export_entries(
 ) -> Transfer:
     """Write the complete entries of a namespace, or those of some keys, to a tar file, which appears by rename.
 
-    Entries that are damaged are left out and told. Raises UserError if the file cannot be written.
+    Notes go along where all entries do. Entries that are damaged are left out and told. Raises UserError if the file
+    cannot be written.
     """
     kind = f"ac/{namespace}"
     entries: dict[str, Entry] = {}
+    notes: dict[str, bytes] = {}
     needed: dict[str, Digest] = {}
     refused: list[str] = []
     for row in records.rows():
+        if row.kind == _NOTES and keys is None:
+            with contextlib.suppress(RecordError):
+                notes[row.name] = records.unsealed(row)
         if row.kind != kind or (keys is not None and row.name not in keys):
             continue
         try:
@@ -64,7 +72,7 @@ def export_entries(
             continue
         entries[row.name] = entry
         needed |= {digest.hex: digest for digest in found}
-    write_atomically(target, lambda file: _write(file, entries, needed, blobs))
+    write_atomically(target, lambda file: _write(file, entries, notes, needed, blobs))
     return Transfer(len(entries), len(needed), 0, tuple(refused))
 
 
@@ -85,7 +93,13 @@ def import_entries(records: Records, blobs: BlobStore, namespace: str, source: P
         raise
 
 
-def _write(file: IO[bytes], entries: dict[str, Entry], needed: dict[str, Digest], blobs: BlobStore) -> None:
+def _write(
+    file: IO[bytes],
+    entries: dict[str, Entry],
+    notes: dict[str, bytes],
+    needed: dict[str, Digest],
+    blobs: BlobStore,
+) -> None:
     with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
         _add(tar, _HEAD, io.BytesIO(_LAYOUT), len(_LAYOUT))
         for name in sorted(needed):
@@ -94,6 +108,8 @@ def _write(file: IO[bytes], entries: dict[str, Entry], needed: dict[str, Digest]
         for name in sorted(entries):
             data = entries[name].encode()
             _add(tar, f"ac/{name}", io.BytesIO(data), len(data))
+        for name in sorted(notes):
+            _add(tar, f"{_NOTES}/{name}", io.BytesIO(notes[name]), len(notes[name]))
 
 
 def _add(tar: tarfile.TarFile, name: str, content: IO[bytes], size: int) -> None:
@@ -121,6 +137,8 @@ def _read(tar: tarfile.TarFile, records: Records, blobs: BlobStore, namespace: s
             if kind == "cas":
                 blobs.put_stream(content, Digest(name, member.size))
                 kept += 1
+            elif kind == _NOTES:
+                _take_note(content, member.size, name, records)
             elif _take(content, member.size, name, records, blobs, namespace):
                 entries += 1
             else:
@@ -128,6 +146,16 @@ def _read(tar: tarfile.TarFile, records: Records, blobs: BlobStore, namespace: s
         except (RecordError, BlobError) as error:
             refused.append(f"{name[:16]}: {error}")
     return Transfer(entries, kept, known, tuple(refused))
+
+
+def _take_note(content: IO[bytes], size: int, name: str, records: Records) -> None:
+    """Keep a note where there is none. Raises RecordError."""
+    if size > MAX_VALUE:
+        raise RecordError(f"a note of {size} bytes")
+    try:
+        records.write(_NOTES, name, content.read(size))
+    except IndexFailure as failure:
+        raise OSError(str(failure)) from failure
 
 
 def _take(content: IO[bytes], size: int, key: str, records: Records, blobs: BlobStore, namespace: str) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from relaybuild.build import library as library_module
+from relaybuild.build.cache.archive import export_entries, import_entries
 from relaybuild.build.cache.explain import explain
 from relaybuild.build.cache.journal import MissReason, Storing
 from relaybuild.build.cache.settings import CacheSettings, Mode
@@ -96,6 +97,19 @@ def test_another_folder_home_umask_locale_and_hash_seed_hit(site: Site) -> None:
     assert first["executed"] == {"object": 3, "link": 1}
     assert second["executed"] == NOTHING
     assert second["library"] == first["library"]
+
+
+def test_an_imported_cache_hits(site: Site) -> None:
+    first = site.build()
+    with open_cache(CacheSettings(site.cache)) as cache:
+        transfer = export_entries(cache.records, cache.blobs, "main", site.folder / "export.tar")
+    assert transfer.entries == sum(first.executed.values())
+    there = Site(site.folder / "there", site.toolchain, site.folder / "other cache")
+    write_headers(there.include)
+    with open_cache(CacheSettings(there.cache)) as cache:
+        assert import_entries(cache.records, cache.blobs, "main", site.folder / "export.tar").refused == ()
+    assert there.build().executed == NOTHING
+    assert there.library().read_bytes() == site.library().read_bytes()
 
 
 def test_two_processes_at_once_do_the_work_once(site: Site) -> None:

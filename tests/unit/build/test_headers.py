@@ -18,10 +18,14 @@ from relaybuild.build.headers import (
     objection_to_text,
 )
 
-TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
+PARTS = st.text(st.characters(codec="utf-8", exclude_characters="\0/"), min_size=1).filter(lambda part: part.strip("."))
+NAMES = st.builds(
+    lambda head, parts: "/".join([head, *parts]), st.sampled_from(["system", "include/12"]), st.lists(PARTS, min_size=1)
+)
 
 
-@given(st.lists(TEXTS), st.lists(TEXTS), TEXTS)
+@given(st.lists(NAMES), st.lists(TEXTS), TEXTS)
 def test_a_list_survives_its_note(names: list[str], asked: list[str], objection: str) -> None:
     headers = HeaderList(tuple(names), tuple(asked), objection)
     assert HeaderList.decode(headers.encode()) == headers
@@ -31,6 +35,20 @@ def test_a_list_survives_its_note(names: list[str], asked: list[str], objection:
 def test_what_is_no_list(data: bytes) -> None:
     with pytest.raises(WireError):
         HeaderList.decode(data)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "system", "other/x", "include/x.h", "include/0/../x", "system/a//b", "system/./a", "include/0/a\0"]
+)
+def test_a_list_with_a_name_that_no_header_has(name: str) -> None:
+    # A list may come from elsewhere, and must neither raise later nor lead out of its folders.
+    with pytest.raises(WireError):
+        HeaderList.decode(HeaderList((name,)).encode())
+
+
+@pytest.mark.parametrize("name", ["include/0/...", "system/.hidden/..a", "include/3/a b/ü.h"])
+def test_unusual_names(name: str) -> None:
+    assert HeaderList.decode(HeaderList((name,)).encode()).names == (name,)
 
 
 def test_names_have_no_place_for_own_folders() -> None:
