@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from relaybuild.artifact import outcome
-from relaybuild.artifact.outcome import LAYERS as LAYERS
 from relaybuild.artifact.outcome import STAGES as STAGES
 from relaybuild.artifact.request import DEFAULT_OPT_LEVEL, PassSettings, Request, default_name, entered_context
 from relaybuild.build.cache.hit import DamagedResult
@@ -37,9 +36,9 @@ if TYPE_CHECKING:
 class Artifact:
     """A compiled model, and what is known of it.
 
-    `name` is the model's, `header` the text of a C header that needs no other file. `summary` has the keys artifact,
-    size, seconds, executed, cached, misses, kernels, regions, arena_bytes, weight_bytes and warnings. Where everything
-    was found in the cache nothing was executed, and the library is copied to a file when its `path` is asked for.
+    `name` is the model's. `summary` has the keys artifact, size, seconds, executed, cached, misses, kernels, regions,
+    arena_bytes and weight_bytes. Where everything was found in the cache, nothing was executed, and the library is
+    copied to a file when its `path` is asked for.
     """
 
     def __init__(self, job: Job) -> None:
@@ -54,6 +53,11 @@ class Artifact:
     def header(self) -> str:
         """The text of a C header for the library."""
         return self._content.header
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What passes warned of, when the library was made."""
+        return tuple(self._content.facts["warnings"])
 
     @property
     def path(self) -> Path:

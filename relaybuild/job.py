@@ -19,13 +19,13 @@ from relaybuild.build.cache.journal import Looked
 from relaybuild.build.cache.outcome import Contents
 from relaybuild.build.cache.settings import Mode
 from relaybuild.build.cache.store import Cache
-from relaybuild.build.cxx import CxxCompiler, probe_cxx
 from relaybuild.build.files import make_folder
 from relaybuild.build.toolchain import Toolchain
 from relaybuild.errors import RelayBuildError, UserError
 from relaybuild.events import Event
 
 if TYPE_CHECKING:
+    from relaybuild.build.cxx import CxxCompiler
     from relaybuild.ir.module import IRModule
     from relaybuild.stages import Made
 
@@ -114,6 +114,8 @@ class Job:
 
     def _cxx(self) -> CxxCompiler | None:
         """The C++ compiler; None if there is none, which is an error only where it is needed."""
+        from relaybuild.build.cxx import probe_cxx
+
         try:
             return probe_cxx(self.toolchain, cache=self.cache)
         except RelayBuildError:

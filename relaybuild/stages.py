@@ -27,6 +27,7 @@ from relaybuild.build.library import BuildReport, LibrarySpec, Unit, WeightBlob,
 from relaybuild.build.toolchain import KERNEL_CFLAGS, Toolchain
 from relaybuild.errors import UserError
 from relaybuild.events import Event
+from relaybuild.identifier import c_identifier
 from relaybuild.ir.expr import Call, Function
 from relaybuild.ir.infer import infer_types
 from relaybuild.ir.input_shapes import leaves, with_shapes
@@ -42,7 +43,7 @@ from relaybuild.partition.pipeline import partition
 from relaybuild.partition.report import Report, report
 from relaybuild.passes.infra import PRECISE, PassContext
 from relaybuild.passes.pipelines import default_pipeline
-from relaybuild.runtime.header import c_identifier, standalone_header
+from relaybuild.runtime.header import standalone_header
 from relaybuild.runtime.sources import include_dir, model_sources
 from relaybuild.runtime.spec import TensorSpec
 from relaybuild.target import Target, chosen

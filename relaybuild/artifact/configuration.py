@@ -26,8 +26,6 @@ def enabled_settings(
     registered beside them.
     """
     given, config = flag_texts(request.config, request.flags)
-    if config is None and not given:
-        return ()
     modules = _modules(own_code, cache) if not has_installed and not has_backends() else None
     if modules is None:
         from relaybuild.backends.selection import select

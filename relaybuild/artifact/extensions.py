@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
-from relaybuild.artifact.fingerprint import NoFingerprint, fingerprint
 from relaybuild.digest import Digest
 from relaybuild.registry import get_global_func, list_global_func_names
 
@@ -26,18 +26,27 @@ def extensions(required_passes: Iterable[str]) -> Mapping[str, Digest]:
 
     Raises Unidentified for what is known neither by its content nor by a `cache_id()`.
     """
-    found: dict[str, Digest] = {}
-    for name, value in _registered(frozenset(required_passes)):
-        try:
-            found[name] = fingerprint(value)
-        except NoFingerprint as error:
-            raise Unidentified(f"plugin-without-id: {name}: {error}; give it a method 'cache_id()'") from None
-    return found
+    return {name: _digest(name, value) for name, value in _registered(frozenset(required_passes))}
 
 
 def has_backends() -> bool:
     """Whether backends or code generators were registered in this process."""
     return bool(list_global_func_names(_CODEGENS) or _of("partition.backend", "_registered"))
+
+
+def registered_folders() -> Mapping[str, Path]:
+    """The folders with the sources of registered backends, by tag."""
+    backends = _of("partition.backend", "_registered").items()
+    return {tag: backend.folder for tag, backend in backends if backend.folder is not None}
+
+
+def _digest(name: str, value: object) -> Digest:
+    from relaybuild.artifact.fingerprint import NoFingerprint, fingerprint
+
+    try:
+        return fingerprint(value)
+    except NoFingerprint as error:
+        raise Unidentified(f"plugin-without-id: {name}: {error}; give it a method 'cache_id()'") from None
 
 
 def _registered(required_passes: frozenset[str]) -> Iterator[tuple[str, object]]:

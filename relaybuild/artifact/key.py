@@ -8,25 +8,27 @@ from __future__ import annotations
 import copy
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from relaybuild.artifact.configuration import enabled_settings
-from relaybuild.artifact.extensions import Unidentified, extensions
+from relaybuild.artifact.extensions import Unidentified, extensions, registered_folders
 from relaybuild.artifact.model import NoIdentity, model_inputs
 from relaybuild.artifact.own_code import StaleCode, own_code, platform_facts
 from relaybuild.artifact.request import Request
-from relaybuild.artifact.surroundings import SearchPath, add_files, note, noted, within
+from relaybuild.artifact.surroundings import SearchPath, add_noted, add_read, note, noted, within
 from relaybuild.backends.installed import UnknownCode, installed_backends, is_source
 from relaybuild.build.cache.action import Action, ActionBuilder
 from relaybuild.build.cache.store import Cache
-from relaybuild.build.configure import BackendSettings
-from relaybuild.build.cxx import CxxCompiler
 from relaybuild.build.toolchain import Toolchain
 from relaybuild.build.trees import TreeInputs
 from relaybuild.build.variables import invalidating
+from relaybuild.digest import Digest
+
+if TYPE_CHECKING:
+    from relaybuild.build.configure import BackendSettings
+    from relaybuild.build.cxx import CxxCompiler
 
 LAYER = "artifact"
 NAME = "library"
@@ -55,7 +57,7 @@ class Keyed:
         files = within(cache.files_read(), self.searched)
         note(cache, self.base, slot, files)
         builder = copy.deepcopy(self._unfinished)
-        add_files(builder, files, self.searched, self.inputs)
+        add_read(builder, files, self.searched, self.inputs)
         return builder.build()
 
 
@@ -89,18 +91,21 @@ def artifact_key(
         for name, digest in code.items():
             builder.input(f"impl/{name}", digest)
         installed = installed_backends(inputs)
-        for name, digest in {**installed, **extensions(request.passes.required)}.items():
+        registered = extensions(request.passes.required)
+        for name, digest in {**installed, **registered}.items():
             builder.input(f"plugin/{name}", digest)
-        enabled = enabled_settings(request, code["relaybuild"], bool(installed), cache, cache_dir)
+        for tag, folder in registered_folders().items():
+            builder.input(f"plugin/folder/{tag}", inputs.tree(folder, is_source)[0])
+        enabled = _enabled(request, code["relaybuild"], bool(installed), cache, cache_dir)
         for settings in enabled:
             _add_settings(builder, settings, inputs)
         compilers: list[Toolchain | CxxCompiler] = [toolchain]
-        if (enabled or installed) and (compiler := cxx()) is not None:
+        if (enabled or installed or registered) and (compiler := cxx()) is not None:
             builder.input("toolchain/cxx", compiler.digest)
             compilers.append(compiler)
         searched = (toolchain.library_dirs, *(each.include_dirs for each in compilers))
         base, whole = builder.build(), copy.deepcopy(builder)
-        add_files(whole, noted(cache, base, request.name), searched, inputs)
+        add_noted(whole, noted(cache, base, request.name), searched, cache)
         return Keyed(whole.build(), inputs, base, searched, builder)
     except (NoIdentity, StaleCode, Unidentified, UnknownCode) as reason:
         return Unkeyed(str(reason))
@@ -125,6 +130,17 @@ def _named(request: Request, toolchain: Toolchain) -> ActionBuilder:
     for name, value in invalidating(os.environ).items():
         builder.environment(name, value)
     return builder
+
+
+def _enabled(
+    request: Request, own_code: Digest, has_installed: bool, cache: Cache, cache_dir: Path | None
+) -> Sequence[BackendSettings]:
+    """What was found for the backends that are on, by flags."""
+    if request.config is None and not request.flags:
+        return ()
+    from relaybuild.artifact.configuration import enabled_settings
+
+    return enabled_settings(request, own_code, has_installed, cache, cache_dir)
 
 
 def _add_settings(builder: ActionBuilder, settings: BackendSettings, inputs: TreeInputs) -> None:

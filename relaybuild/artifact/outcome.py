@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,10 +10,8 @@ from typing import Any
 from relaybuild.build.cache.journal import Journal
 
 STAGES = ("import", "pass", "partition", "codegen", "object", "link")
-LAYERS = ("artifact", *STAGES)
-"""What a summary counts: stages, and the artifact found whole."""
 
-_FACTS = frozenset(("kernels", "regions", "arena_bytes", "weight_bytes", "warnings"))
+_FACTS = ("kernels", "regions", "arena_bytes", "weight_bytes")
 
 
 @dataclass(frozen=True)
@@ -38,23 +35,20 @@ def pack(facts: Mapping[str, Any], steps: Steps) -> bytes:
 def unpack(data: bytes) -> tuple[Mapping[str, Any], Steps]:
     """What `pack` was given, all steps as cached; raises ValueError for anything else."""
     found = json.loads(data)
-    if not isinstance(found, dict) or not found.get("facts", {}).keys() >= _FACTS:
+    if not isinstance(found, dict) or not found.get("facts", {}).keys() >= {*_FACTS, "warnings"}:
         raise ValueError("not the facts of an artifact")
     return found["facts"], Steps(cached=found["steps"])
 
 
 def summary(facts: Mapping[str, Any], steps: Steps, journal: Journal) -> dict[str, Any]:
-    """The summary of a compilation, but for where the library is: `executed` and `cached` count steps by layer.
+    """The summary of a compilation, but for where the library is: `executed` and `cached` count steps by stage.
 
-    An artifact that was found whole counts as one, and the steps that it is made of as cached.
+    Of an artifact that was found whole, all steps that it is made of count as cached.
     """
-    ran = Counter(event.layer for event in journal.executed)
-    found = Counter(event.layer for event in journal.looked if event.reason is None)
-    whole = LAYERS[0]
     return {
         "seconds": {stage: round(steps.seconds.get(stage, 0.0), 4) for stage in STAGES},
-        "executed": {whole: ran[whole]} | {stage: steps.executed.get(stage, 0) for stage in STAGES},
-        "cached": {whole: found[whole]} | {stage: steps.cached.get(stage, 0) for stage in STAGES},
+        "executed": {stage: steps.executed.get(stage, 0) for stage in STAGES},
+        "cached": {stage: steps.cached.get(stage, 0) for stage in STAGES},
         "misses": journal.summary()["misses"],
-        **{name: facts[name] for name in sorted(_FACTS)},
+        **{name: facts[name] for name in _FACTS},
     }

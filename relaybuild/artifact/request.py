@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from relaybuild.errors import UserError
-from relaybuild.runtime.header import c_identifier
+from relaybuild.identifier import c_identifier
 from relaybuild.target import Target
 
 if TYPE_CHECKING:

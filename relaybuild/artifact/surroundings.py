@@ -7,12 +7,13 @@ under the place in the project for the next library that comes up there; a key n
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from relaybuild.artifact import facts
 from relaybuild.build.cache.action import Action, ActionBuilder
-from relaybuild.build.cache.memo import Inputs
+from relaybuild.build.cache.memo import FileState, Inputs
 from relaybuild.build.cache.store import Cache
 from relaybuild.digest import Digest, Hasher
 
@@ -42,31 +43,56 @@ def within(paths: Iterable[Path], searched: Iterable[SearchPath]) -> list[str]:
     return sorted(name for name in names if name.startswith(folders))
 
 
-def add_files(builder: ActionBuilder, files: Sequence[str], searched: Sequence[SearchPath], inputs: Inputs) -> None:
+def add_noted(builder: ActionBuilder, files: Sequence[str], searched: Sequence[SearchPath], cache: Cache) -> None:
     """Make files part of a key by content, and so files that would be taken in the stead of one of them.
 
-    Files that are gone are left out, which is another key, too.
+    Files that are gone are left out, which is another key, too. While none has changed, no file is read, and one record
+    says what their digests are.
     """
-    normal = [[os.path.normpath(folder) for folder in folders] for folders in searched]
+    states = {path: state for path in files if (state := _state(path)) is not None}
+    text = "".join(f"{path}\0{' '.join(map(str, state))}\0" for path, state in states.items())
+    of = Hasher("surroundings-state.1").field("files", text).digest()
+    known = facts.recall(cache, of)
+    if known is None:
+        inputs = cache.inputs()
+        digests = [inputs.digest(Path(path)) for path in states]
+        now = time.time()
+        if not any(state.is_racy(now) for state in states.values()) and not inputs.changed():
+            facts.remember(cache, of, [[digest.hex, digest.size] for digest in digests])
+    else:
+        digests = [Digest(text, size) for text, size in known]
+    _add(builder, dict(zip(states, digests)), searched)
+
+
+def add_read(builder: ActionBuilder, files: Sequence[str], searched: Sequence[SearchPath], inputs: Inputs) -> None:
+    """The same for files that were read just now: `inputs` will tell if they are changed. Raises OSError."""
+    _add(builder, {path: inputs.digest(Path(path)) for path in files}, searched)
+
+
+def _add(builder: ActionBuilder, digests: Mapping[str, Digest], searched: Sequence[SearchPath]) -> None:
+    present = [[f"{os.path.normpath(each)}{os.sep}" for each in folders if os.path.isdir(each)] for folders in searched]
     shadows: set[str] = set()
-    for path in files:
-        try:
-            builder.input(f"system/{path.lstrip('/')}", inputs.digest(Path(path)))
-        except OSError:
-            continue
-        for folders in normal:
+    for path, digest in digests.items():
+        builder.input(f"system{path}", digest)
+        for folders in present:
             shadows.update(_shadows(path, folders))
     builder.option("shadows", tuple(sorted(shadows)))
 
 
-def _shadows(path: str, folders: SearchPath) -> list[str]:
+def _shadows(path: str, folders: Sequence[str]) -> Iterable[str]:
     """Files of the same name below folders that are searched before the one that a file is in."""
     for number, folder in enumerate(folders):
-        if path.startswith(f"{folder}{os.sep}"):
-            name = path[len(folder) + 1 :]
-            earlier = (os.path.join(each, name) for each in folders[:number])
-            return [each for each in earlier if os.path.exists(each)]
-    return []
+        if path.startswith(folder):
+            name = path[len(folder) :]
+            return [each + name for each in folders[:number] if os.path.exists(each + name)]
+    return ()
+
+
+def _state(path: str) -> FileState | None:
+    try:
+        return FileState.of(Path(path))
+    except OSError:
+        return None
 
 
 def _name_of(base: Action) -> Digest:

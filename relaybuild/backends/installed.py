@@ -6,7 +6,6 @@ than all the rest of it.
 
 from __future__ import annotations
 
-import configparser
 import importlib.util
 import os
 import sys
@@ -65,6 +64,8 @@ def _points(folder: str) -> list[tuple[str, str]]:
         return []
     if GROUP not in text:
         return []
+    import configparser
+
     parser = configparser.ConfigParser(delimiters=("=",), interpolation=None)
     parser.optionxform = str  # type: ignore[assignment, method-assign]
     try:

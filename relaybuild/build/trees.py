@@ -40,11 +40,9 @@ class TreeState:
 
     def name(self) -> str:
         """What the folder's digest is remembered under."""
-        hasher = Hasher("tree-state.1")
-        for name, state in self.files:
-            times = (state.modified_ns, state.changed_ns)
-            hasher.field(name, (state.device, state.inode, state.size, *times))
-        return hasher.digest().hex
+        # a name has no NUL, so that no two lists of files have one text
+        text = "".join(f"{name}\0{' '.join(map(str, state))}\0" for name, state in self.files)
+        return Hasher("tree-state.1").field("files", text).digest().hex
 
     def digest(self) -> Digest:
         """The digest of all names and contents, read now; raises OSError."""
@@ -102,4 +100,8 @@ def _files(root: Path, prefix: str, wanted: Wanted) -> Iterator[tuple[str, FileS
             if entry.is_dir():
                 yield from _files(root, f"{name}/", wanted)
             else:
-                yield name, FileState.of(Path(entry.path))
+                found = entry.stat()
+                yield (
+                    name,
+                    FileState(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns),
+                )

@@ -19,7 +19,7 @@ from relaybuild.cli._pass_options import PassOptions, pass_options
 from relaybuild.cli._progress import no_progress, progress
 from relaybuild.cli._text import size_text
 from relaybuild.errors import UserError
-from relaybuild.runtime.header import c_identifier
+from relaybuild.identifier import c_identifier
 
 
 @click.command(name="compile", cls=CacheCommand)
@@ -66,7 +66,7 @@ def command(
                 must_hit=caching.require_hit,
             )
             artifact.export_library(output)
-    for warning in artifact.summary["warnings"]:
+    for warning in artifact.warnings:
         click.echo(f"warning: {warning}", err=True)
     if header is not None:
         write_if_changed(header, artifact.header)

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
+from relaybuild.identifier import c_identifier as c_identifier
 from relaybuild.runtime.sources import include_dir
 from relaybuild.runtime.spec import TensorSpec
 
@@ -17,12 +18,6 @@ _C_TYPES = {
     "bfloat16": "uint16_t",
     **{f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }
-
-
-def c_identifier(name: str) -> str:
-    """A C identifier that resembles `name`: the prefix of a model's functions. Not empty, no leading digit."""
-    text = re.sub(r"[^A-Za-z0-9_]+", "_", name).strip("_")
-    return text if text and not text[0].isdigit() else f"model_{text}".rstrip("_")
 
 
 def model_header(name: str, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> str:

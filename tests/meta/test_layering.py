@@ -13,7 +13,7 @@ import pytest
 import relaybuild
 
 ROOT = Path(relaybuild.__file__).parent
-BASE = {"errors", "events", "diagnostics", "digest", "registry", "target"}
+BASE = {"errors", "events", "identifier", "diagnostics", "digest", "registry", "target"}
 MAY_IMPORT: dict[str, set[str]] = {
     **dict.fromkeys(BASE, BASE),
     "ir": BASE,
@@ -26,7 +26,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "runtime": BASE,
     "packaging": BASE | {"build", "runtime"},
     "backends": BASE | {"ir", "build", "partition", "runtime"},
-    "artifact": BASE | {"ir", "passes", "frontend", "backends", "build", "runtime"},
+    "artifact": BASE | {"ir", "passes", "frontend", "backends", "build"},
     "stages": BASE
     | {"ir", "passes", "frontend", "lower", "partition", "contrib", "build", "backends", "runtime", "artifact"},
     "job": BASE | {"ir", "artifact", "build", "stages"},

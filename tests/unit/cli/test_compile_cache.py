@@ -95,7 +95,7 @@ def changed(summary: Mapping[str, Any]) -> list[str]:
 
 
 def has_executed_nothing(summary: Mapping[str, Any]) -> bool:
-    return not any(summary["executed"].values()) and summary["cached"]["artifact"] == 1 and summary["misses"] == []
+    return not any(summary["executed"].values()) and summary["cached"]["link"] == 1 and summary["misses"] == []
 
 
 @pytest.fixture(scope="session")
@@ -118,7 +118,6 @@ def run(package: Path, tmp_path: Path) -> Runner:
 def compiled(run: Runner) -> Runner:
     """Something compiled, with an empty cache."""
     summary = run.done()
-    assert summary["executed"]["artifact"] == 1
     assert summary["executed"]["link"] == 1
     return run
 
@@ -300,7 +299,9 @@ def test_a_damaged_library_is_made_again(compiled: Runner) -> None:
         blob.chmod(0o600)
         blob.write_bytes(before[:-1] + b"!")
     summary = compiled.done(output="other/model.so")
-    assert [miss["reason"] for miss in summary["misses"] if miss["layer"] == "artifact"] == ["integrity"]
+    # it is looked up again, for somebody else may have made it meanwhile
+    reasons = [miss["reason"] for miss in summary["misses"] if miss["layer"] == "artifact"]
+    assert reasons == ["integrity", "evicted"]
     assert compiled.library("other/model.so") == before
     assert has_executed_nothing(compiled.done(output="third/model.so"))
 
