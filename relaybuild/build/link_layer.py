@@ -24,7 +24,7 @@ from relaybuild.digest import Digest, Hasher
 OUTPUT = "library"
 """The name of the one output, and of the action."""
 
-_STARTUP_FILES = ("crti.o", "crtbeginS.o", "crtendS.o", "crtn.o", "libgcc.a")
+_STARTUP_FILES = ("crti.o", "crtbeginS.o", "crtendS.o", "crtn.o", "libgcc.a", "libgcc_eh.a")
 _STARTUP_LIBRARIES = ("c",)
 _CXX_LIBRARIES = ("stdc++", "m")
 _PLACELESS = (".a", ".o")
@@ -155,16 +155,15 @@ class _Libraries:
 
     def take_startup_file(self, name: str) -> None:
         """Take a file that every link begins or ends with, if it is where libraries are."""
-        if path := self._first_in_folders((name,)):
+        if path := self._first_in_folders(name):
             self._take_file("link/startup", path)
 
     def _files_of(self, word: str) -> Iterator[str]:
         if word.startswith("-l"):
             name = word[2:]
             names = (name[1:],) if name.startswith(":") else (f"lib{name}.so", f"lib{name}.a", f"lib{name}.dylib")
-            found = self._first_in_folders(names)
-            if found is not None:
-                yield found
+            # The first folder that has either decides, but flags may ask for archives alone.
+            yield from filter(None, map(self._first_in_folders, names))
             return
         # A file may be all of a word, or follow a flag: -Wl,--version-script=FILE.
         for part in dict.fromkeys((word, *re.split("[,=]", word))):
@@ -172,13 +171,8 @@ class _Libraries:
             if part and os.path.isfile(path):
                 yield path
 
-    def _first_in_folders(self, names: Sequence[str]) -> str | None:
-        """The file that a linker finds: the first folder that has any of the names decides."""
-        for folder in self.folders:
-            for name in names:
-                if os.path.isfile(path := os.path.join(folder, name)):
-                    return path
-        return None
+    def _first_in_folders(self, name: str) -> str | None:
+        return next(filter(os.path.isfile, (os.path.join(folder, name) for folder in self.folders)), None)
 
     def _take_file(self, prefix: str, path: str, depth: int = 0) -> None:
         """Take a file, and if it is a linker script the files that it names."""

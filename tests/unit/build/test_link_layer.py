@@ -75,6 +75,20 @@ def test_a_library_in_a_folder_that_is_searched_before(site: Site) -> None:
     assert ctypes.CDLL(str(site.library("second"))).value() == 8
 
 
+def test_an_archive_that_a_flag_prefers_to_a_shared_library(site: Site) -> None:
+    path = archive(site, 5)
+    shared = ["-shared", "-fPIC", "vendor.c", "-o", "libvendor.so"]
+    subprocess.run([*site.toolchain.command, *shared], cwd=path.parent, check=True)
+    library = spec(
+        link_flags=(f"-L{path.parent}",), link_files=("-Wl,-Bstatic", "-lvendor", "-Wl,-Bdynamic"), link_libs=()
+    )
+    site.build(library)
+    assert ctypes.CDLL(str(site.library())).value() == 5
+    archive(site, 6)
+    assert site.build(library, name="second").executed == LINK_ALONE
+    assert ctypes.CDLL(str(site.library("second"))).value() == 6
+
+
 def test_a_script_for_the_linker_and_what_it_names(site: Site) -> None:
     path = archive(site, 5)
     script = site.folder / "lib" / "libscript.so"
