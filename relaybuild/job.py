@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from relaybuild.ir.module import IRModule
     from relaybuild.stages import Made
 
+_WAIT_SECONDS = 600.0
+"""How long to wait for another process that makes the same artifact; the wait ends with that process."""
+
 
 @dataclass(frozen=True)
 class Content:
@@ -69,7 +72,7 @@ class Job:
             self.cache.bypass(LAYER, NAME, key.reason, slot=self.request.name)
             return self.make()
         # whoever else asks for the same waits, and then finds it
-        with self.cache.claim(key.action):
+        with self.cache.claim(key.action, _WAIT_SECONDS):
             return self._find(key) or self._make_and_keep(key)
 
     def make(self) -> Content:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,9 +24,12 @@ def _cache_folders() -> Iterator[Path]:
 
 
 @pytest.fixture(autouse=True)
-def _own_cache(_cache_folders: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_cache(_cache_folders: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A test finds nothing cached that it has not compiled itself."""
-    monkeypatch.setenv(VARIABLE, str(_cache_folders / f"{abs(hash(request.node.nodeid)):x}"))
+    folder = _cache_folders / "test"
+    monkeypatch.setenv(VARIABLE, str(folder))
+    yield
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)

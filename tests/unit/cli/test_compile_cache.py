@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -329,3 +330,15 @@ def test_a_full_disk_fails_nothing(run: Runner) -> None:
         assert run.done()["executed"]["link"] == 1
     finally:
         subprocess.run(["umount", "-l", cache], check=True, timeout=60)
+
+
+def test_processes_that_ask_for_the_same_do_it_once(run: Runner) -> None:
+    def one(number: int) -> subprocess.CompletedProcess[str]:
+        return run("--summary", run.folder / f"{number}.json", output=f"{number}/model.so")
+
+    with ThreadPoolExecutor(3) as pool:
+        results = list(pool.map(one, range(3)))
+    assert [result.returncode for result in results] == [0, 0, 0]
+    summaries = [json.loads((run.folder / f"{number}.json").read_text()) for number in range(3)]
+    assert sorted(summary["executed"]["link"] for summary in summaries) == [0, 0, 1]
+    assert len({run.library(f"{number}/model.so") for number in range(3)}) == 1
