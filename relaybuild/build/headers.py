@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from relaybuild.build.cache.wire import WireError, bytes_field, expect_text, read_fields
 
-_NAME = re.compile(r"(?:include/[0-9]+|system)(?:/(?!\.{0,2}(?:/|$))[^/\0]+)+", re.DOTALL)
+_NAME = re.compile(r"(?:include/[0-9]+|system)(?:/(?!\.{0,2}(?:/|\Z))[^/\0]+)+")
 _ASKED = re.compile(r"__has_include(?:_next)?\s*\(\s*(?:<([^>\n]+)>|\"([^\"\n]+)\")")
 _ASKED_BY_MACRO = re.compile(r"__has_include(?:_next)?\s*\(\s*[A-Za-z_]")
 _TIME = re.compile(r"\b__(?:DATE|TIME|TIMESTAMP)__\b")

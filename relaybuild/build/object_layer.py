@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -90,6 +90,7 @@ class ObjectLayer:
     _texts: dict[str, tuple[str, frozenset[str]]] = field(default_factory=dict)
     _read: dict[tuple[SearchPath, HeaderList], _Read] = field(default_factory=dict)
     _searches: dict[tuple[object, ...], SearchPath] = field(default_factory=dict)
+    _known_before: frozenset[Path] = frozenset()
     _changed: frozenset[Path] = frozenset()
 
     def __post_init__(self) -> None:
@@ -111,7 +112,8 @@ class ObjectLayer:
             known.hit, known.digest = found, found.outputs[OUTPUT]
 
     def finish_compiling(self) -> None:
-        """Find out which of the headers that were known before have changed meanwhile."""
+        """Find out which headers were known before, and which of these have changed meanwhile."""
+        self._known_before = frozenset(self.inputs)
         self._changed = frozenset(self.inputs.changed())
 
     def keep(self, known: KnownObject, dependencies: Sequence[str], start: Moment, seconds: float) -> None:
@@ -123,13 +125,12 @@ class ObjectLayer:
         unit, path = known.unit, self.workspace.object(known.unit)
         search = self._search(unit)
         paths, objection = self._paths(unit, dependencies)
-        was_read_before = {header for header in paths if Path(header) in self.inputs}
         headers = self._list(unit, search, paths, objection or self._objection(unit))
         action = self._action(unit, search, headers)
         if headers.objection:
             self._write_notes(unit, headers)
             self._count(known, seconds, Storing.BYPASSED, headers.objection)
-        elif self._is_racy(search, paths, was_read_before, start):
+        elif self._is_racy(search, headers, paths, start):
             self._count(known, seconds, Storing.RACY_INPUT, "a header was changed while it was in use")
         else:
             self._write_notes(unit, headers)
@@ -212,7 +213,9 @@ class ObjectLayer:
             name = search.name_of(path)
             its_objection, its_asked = self._scanned(path)
             # What comes with the compiler asks by macros, and knows no time but in macros that nobody uses.
-            objection = objection or (its_objection and f"'{name}' {its_objection}" if name[0] == "i" else "")
+            objection = objection or (
+                its_objection and f"'{name}' {its_objection}" if name.startswith("include/") else ""
+            )
             names.add(name)
             asked |= its_asked
         return HeaderList(tuple(sorted(names)), tuple(sorted(asked)), objection)
@@ -227,15 +230,18 @@ class ObjectLayer:
                 self._texts[path] = (f"cannot be read: {error.strerror}", frozenset())
         return self._texts[path]
 
-    def _is_racy(self, search: SearchPath, paths: Sequence[str], was_read_before: Set[str], start: Moment) -> bool:
+    def _is_racy(self, search: SearchPath, headers: HeaderList, paths: Sequence[str], start: Moment) -> bool:
         """Whether the compiler may have seen other headers than those whose digests we have.
 
-        A header that was digested before is compared with what it was; of others we know that they were not touched.
+        A header that was digested before is compared with what it was; the others must not have been touched.
         """
-        if any(Path(path) in self._changed for path in was_read_before):
+        if len(self._read_now(search, headers).digests) != len(headers.names):
             return True
-        late = [path for path in paths if path not in was_read_before]
-        return any(map(start.is_before_change_of, (*late, *search.shadows(paths, self._exists))))
+        known = [path for path in paths if Path(path) in self._known_before]
+        late = [path for path in paths if Path(path) not in self._known_before]
+        return any(Path(path) in self._changed for path in known) or any(
+            map(start.is_before_change_of, (*late, *search.shadows(paths, self._exists)))
+        )
 
     def _noted(self, unit: Unit) -> HeaderList:
         """What the unit read when it was last compiled, or, if its text is new, what one in its place read."""

@@ -69,10 +69,6 @@ class Inputs:
             self._known[path] = self._look(path)
         return self._known[path][1]
 
-    def __contains__(self, path: Path) -> bool:
-        """Whether a file was digested already."""
-        return path in self._known
-
     def __iter__(self) -> Iterator[Path]:
         """The files that were digested."""
         return iter(self._known)

@@ -383,6 +383,15 @@ def test_a_header_edited_during_the_compilation_spoils_what_includes_it(site: Si
     assert ctypes.CDLL(str(site.library("next"))).compute(2, 2) == 29
 
 
+def test_a_header_edited_during_the_compilation_spoils_all_that_include_it(site: Site) -> None:
+    header = site.include / "common.h"
+    site.build(toolchain=meddling(site, f"echo '#define ZERO 3' > {header}"), name="meddled", jobs=1)
+    stored = {event.name: event.storing for event in site.journal.executed}
+    assert (stored["rb_add.c"], stored["rb_mul.c"]) == (Storing.RACY_INPUT, Storing.RACY_INPUT)
+    site.build(name="next")
+    assert ctypes.CDLL(str(site.library("next"))).compute(2, 2) == 4 * 4 + 3 + 1
+
+
 @pytest.mark.parametrize(
     ("text", "flags", "why"),
     [
