@@ -29,7 +29,7 @@ def own_code(inputs: TreeInputs) -> dict[str, Digest]:
     Raises StaleCode where a file was changed after this process had begun to import relaybuild, OSError.
     """
     digest, state = inputs.tree(_PACKAGE, _counts)
-    if state.newest_ns > relaybuild.IMPORTED_NS:
+    if state.changed_ns > relaybuild.IMPORTED_NS:
         raise StaleCode("relaybuild's code was changed while this process ran")
     found = {"relaybuild": digest}
     for name, file in _PACKAGES.items():

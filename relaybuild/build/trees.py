@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from relaybuild.build.cache.memo import RACY_SECONDS, FileState, Inputs, Memory
+from relaybuild.build.cache.memo import FileState, Inputs, Memory
 from relaybuild.digest import Digest, Hasher, digest_file
 
 Wanted = Callable[[str], bool]
@@ -34,9 +34,9 @@ class TreeState:
         return cls(root, wanted, tuple(sorted(_files(root, "", wanted), key=lambda each: each[0])))
 
     @property
-    def newest_ns(self) -> int:
-        """When the last change was made that can be seen, in nanoseconds since the epoch."""
-        return max((max(state.modified_ns, state.changed_ns) for _, state in self.files), default=0)
+    def changed_ns(self) -> int:
+        """When the last change was made, in nanoseconds since the epoch: a time that nobody can set."""
+        return max((state.changed_ns for _, state in self.files), default=0)
 
     def name(self) -> str:
         """What the folder's digest is remembered under."""
@@ -74,7 +74,8 @@ class TreeInputs(Inputs):
         return [*super().changed(), *(root for root, (state, _) in self._trees.items() if not _is_now(state))]
 
     def _digest(self, state: TreeState) -> Digest:
-        is_racy = state.newest_ns >= (self._now() - RACY_SECONDS) * 1e9
+        now = self._now()
+        is_racy = any(each.is_racy(now) for _, each in state.files)
         memory = None if is_racy else self._memory_of_trees
         if memory is not None and (known := memory.recall(state.name())) is not None:
             return known
