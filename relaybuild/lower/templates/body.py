@@ -152,6 +152,8 @@ def pad_mask(builder: Builder, layout: Layout, block: IndexLike, half: IndexLike
     last = layout.num_blocks - 1
     position = Index.of(block)
     ones = [f"{'-1' if lane < rest else '0'}" for lane in range(BLOCK)]
+    if lanes > 1 and position.constant is not None and position.constant != last:
+        return builder.let("rb_m", "mask", "rb_splat_mask(1)")
     if lanes == 1:
         return builder.let("rb_m", "mask", f"({position}) * 16 + ({Index.of(half)}) < {layout.shape[1]} ? -1 : 0")
     if lanes == BLOCK:
@@ -163,7 +165,7 @@ def pad_mask(builder: Builder, layout: Layout, block: IndexLike, half: IndexLike
         builder.evaluate(f"const rb_m {table}[{len(rows)}] = {{{rows_text}}}")
         masked = f"{table}[{Index.of(half)}]"
     if position.constant is not None:
-        return builder.let("rb_m", "mask", masked if position.constant == last else "rb_splat_mask(1)")
+        return builder.let("rb_m", "mask", masked)
     return builder.let("rb_m", "mask", f"{position.as_factor()} == {last} ? {masked} : rb_splat_mask(1)")
 
 
