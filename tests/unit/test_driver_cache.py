@@ -189,7 +189,8 @@ def answering(limit: int) -> Callable[[object], bool]:
 def test_what_is_registered_counts_by_what_it_does() -> None:
     compiled()
     register_supports("nobody", "add")(answering(2))
-    assert miss(compiled())["changed"] == ["plugin/supports/nobody/add"]
+    # what it brings may be C++, whose compiler then counts, too
+    assert "plugin/supports/nobody/add" in miss(compiled())["changed"]
     register_supports("nobody", "add")(answering(2))
     assert is_found(compiled())
     register_supports("nobody", "add")(answering(3))
