@@ -68,6 +68,7 @@ class Artifact:
             path = folder / f"{self._job.request.symbol}.so"
             if self._place(path):
                 self._content = replace(self._content, path=path)
+                self.summary["artifact"] = str(path)
         assert self._content.path is not None
         return self._content.path
 
