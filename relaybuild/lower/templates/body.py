@@ -160,10 +160,10 @@ def pad_mask(builder: Builder, layout: Layout, block: IndexLike, half: IndexLike
         masked = "(rb_m){" + ", ".join(ones) + "}"
     else:
         rows = [ones[start : start + lanes] for start in range(0, BLOCK, lanes)]
-        table = builder.name("lanes")
-        rows_text = ", ".join("{" + ", ".join(row) + "}" for row in rows)
-        builder.evaluate(f"const rb_m {table}[{len(rows)}] = {{{rows_text}}}")
-        masked = f"{table}[{Index.of(half)}]"
+        vectors = ["(rb_m){" + ", ".join(row) + "}" for row in rows]
+        # where the half is the variable of an unrolled loop, one of them remains
+        choices = [f"{Index.of(half).as_factor()} == {number} ? {vector} : " for number, vector in enumerate(vectors)]
+        masked = "(" + "".join(choices[:-1]) + vectors[-1] + ")"
     if position.constant is not None:
         return builder.let("rb_m", "mask", masked)
     return builder.let("rb_m", "mask", f"{position.as_factor()} == {last} ? {masked} : rb_splat_mask(1)")
