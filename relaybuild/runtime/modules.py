@@ -19,8 +19,8 @@ try:
     from relaybuild.runtime import _modules
 except ImportError as error:
     raise ImportError(
-        "the extension module relaybuild.runtime._modules is not built for this Python: install relaybuild with pip, "
-        "or run 'python setup.py build_ext --inplace' in its checkout"
+        "the extension module relaybuild.runtime._modules is not built for this Python (it needs a C++ compiler, such "
+        "as g++): install relaybuild with pip, or run 'python setup.py build_ext --inplace' in its checkout"
     ) from error
 
 FILE_LOADER = "runtime.module.loadfile_"
