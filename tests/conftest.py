@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,26 +10,38 @@ from pathlib import Path
 import pytest
 
 from relaybuild import registry
+from relaybuild.artifact.key import Unkeyed
 from relaybuild.build.cache_folder import VARIABLE
+from relaybuild.job import Job
 from relaybuild.partition import backend, pattern_table
 from relaybuild.passes import _base, _config
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _cache_folders() -> Iterator[Path]:
-    """Where the caches of this session's tests are; what is compiled outside of a test has one of its own there."""
-    with tempfile.TemporaryDirectory(prefix="relaybuild-caches-") as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setenv(VARIABLE, str(Path(folder) / "session"))
-        yield Path(folder)
+def _shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The cache of this session's tests, on all processors: equal objects are compiled once."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "relaybuild-cache"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, str(folder))
+        yield folder
+
+
+@pytest.fixture
+def own_cache() -> None:
+    """Ask for it where a test may find nothing cached that it has not compiled itself, and whole artifacts too."""
 
 
 @pytest.fixture(autouse=True)
-def _own_cache(_cache_folders: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A test finds nothing cached that it has not compiled itself."""
-    folder = _cache_folders / "test"
-    monkeypatch.setenv(VARIABLE, str(folder))
-    yield
-    shutil.rmtree(folder, ignore_errors=True)
+def _cache(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A test that compiles takes no whole artifact from the cache: what it may have changed in relaybuild counts."""
+    if "own_cache" not in request.fixturenames:
+        monkeypatch.setattr(Job, "_key", lambda self: Unkeyed("a test of relaybuild"))
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="relaybuild-cache-", ignore_cleanup_errors=True) as folder:
+        monkeypatch.setenv(VARIABLE, folder)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -19,6 +19,8 @@ from relaybuild.passes.instruments import PassTimingInstrument
 from relaybuild.runtime import load_module, model_sources
 from relaybuild.target import create
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 
 def module() -> IRModule:
     x = var("x", TensorType((2, 3), "float32"))

@@ -28,6 +28,8 @@ from relaybuild.passes.infra import PassContext
 from relaybuild.passes.instruments import PassTimingInstrument
 from relaybuild.runtime import load_module
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 
 @pytest.fixture(autouse=True)
 def _code_stays_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:

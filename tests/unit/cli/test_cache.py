@@ -18,6 +18,8 @@ from relaybuild.cli.cache import parse_size
 from relaybuild.digest import digest_bytes
 from relaybuild.errors import UserError
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 LARGE = b"int x;\n" * 1000
 NAMES = ("Fold", "Fuse", "Fold")
 

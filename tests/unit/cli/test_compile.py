@@ -18,6 +18,8 @@ from relaybuild.driver import Event
 from relaybuild.errors import ToolError
 from relaybuild.target import Target
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 SUMMARY_KEYS = "artifact size seconds executed cached misses kernels regions arena_bytes weight_bytes".split()
 
 

@@ -22,6 +22,8 @@ import pytest
 import relaybuild
 from relaybuild.build.cache.memo import RACY_SECONDS
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 CHECKOUT = Path(relaybuild.__file__).parents[1]
 TIMEOUT = 120
 

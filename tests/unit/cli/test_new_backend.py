@@ -75,7 +75,7 @@ def test_the_files_are_clean(name: str, tmp_path: Path, invoke: Invoke) -> None:
         assert done.returncode == 0, done.stdout
     style = ("--style", f"file:{ROOT / '.clang-format'}")
     for source in sorted(project.rglob("*.[ch]")):
-        command = ["clang-format", "--dry-run", "-Werror", *style, str(source)]
+        command = [str(Path(sys.executable).with_name("clang-format")), "--dry-run", "-Werror", *style, str(source)]
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
 
