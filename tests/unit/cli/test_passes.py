@@ -13,6 +13,8 @@ from relaybuild.passes import _base
 from relaybuild.passes.infra import builtin_passes
 from relaybuild.runtime import load_module
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 PROGRAM = """
 def @unused(%x: Tensor[(2, 3), float32]) {
   exp(%x)
