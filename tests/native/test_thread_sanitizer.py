@@ -21,9 +21,8 @@ REPORTED = 66
 """The exit code of a program that the sanitizer has complained of."""
 
 SUPPRESSIONS = """\
-# oneDNN, and the threads that it has of OpenMP, are not compiled for the sanitizer, which does not see them wait.
+# oneDNN is not compiled for the sanitizer, which does not see its threads wait.
 race:libdnnl.so
-race:libgomp.so
 """
 
 
