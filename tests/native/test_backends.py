@@ -1,4 +1,4 @@
-"""One model with every subset of the backends: the results of the host alone, through export and load."""
+"""One model with every subset of the backends gives the host's results, exported and loaded from Python and C++."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from compiling import Array
+from runners.cpp_program import run_from_cpp
 
 import relaybuild
 from relaybuild.backends.selection import select
@@ -69,5 +70,8 @@ def test_every_subset_of_the_backends_gives_what_the_host_gives(
     assert owners == {FLAGS[flag] for flag in subset}
     artifact.export_library(tmp_path / "model.so")
     x, *results = expected
-    for found, wanted in zip(relaybuild.load_module(tmp_path / "model.so")(x), results):
-        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    from_python = relaybuild.load_module(tmp_path / "model.so")(x)
+    from_cpp = run_from_cpp(tmp_path / "model.so", [x], [wanted.shape for wanted in results])
+    for found in (from_python, from_cpp):
+        for value, wanted in zip(found, results, strict=True):
+            np.testing.assert_allclose(value, wanted, rtol=1e-5, atol=1e-5)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
+import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -55,6 +57,7 @@ _objects: dict[str, tuple[Path, ...]] = {}
 def _runtime_objects(tag: str, backend: Backend) -> tuple[Path, ...]:
     if tag not in _objects:
         folder = Path(tempfile.mkdtemp(prefix=f"relaybuild-{tag}-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
         assert backend.folder is not None
         sources = [backend.folder / name for name in backend.runtime_sources]
         units = [SourceUnit(each.stem, each.read_text(encoding="utf-8"), False, "c++") for each in sources]
