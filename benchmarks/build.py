@@ -22,10 +22,10 @@ from pathlib import Path
 
 from benchlib import CHECKOUT
 from benchlib.models import Model, find_models
-from benchlib.report import failed, progress, save, table
+from benchlib.report import progress, run_benchmark, save, table
 
 from relaybuild.build.cache.memo import RACY_SECONDS
-from relaybuild.errors import RelayBuildError, ToolError
+from relaybuild.errors import ToolError
 
 DEFAULT_MODELS = ("mlp_mnist", "resnet50")
 FLOOR = (sys.executable, "-c", "import click, sqlite3")
@@ -107,11 +107,7 @@ def run(options: argparse.Namespace) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark; the exit code."""
-    try:
-        run(parse_arguments(arguments))
-    except RelayBuildError as error:
-        return failed(error)
-    return 0
+    return run_benchmark(lambda: run(parse_arguments(arguments)))
 
 
 if __name__ == "__main__":

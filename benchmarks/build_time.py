@@ -25,9 +25,9 @@ from pathlib import Path
 
 from benchlib import CHECKOUT
 from benchlib.models import Model, find_models, processors
-from benchlib.report import failed, percent, progress, save, table
+from benchlib.report import percent, progress, run_benchmark, save, table
 
-from relaybuild.errors import RelayBuildError, ToolError
+from relaybuild.errors import ToolError
 
 DEFAULT_MODELS = ("mlp_mnist", "kws_dscnn", "mobilenet_v2", "resnet18", "resnet50")
 STAGES = ("import", "pass", "partition", "codegen", "object", "link")
@@ -126,11 +126,7 @@ def run(options: argparse.Namespace) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark; the exit code."""
-    try:
-        run(parse_arguments(arguments))
-    except RelayBuildError as error:
-        return failed(error)
-    return 0
+    return run_benchmark(lambda: run(parse_arguments(arguments)))
 
 
 if __name__ == "__main__":

@@ -23,12 +23,12 @@ from pathlib import Path
 
 import numpy as np
 from benchlib.models import find_models
-from benchlib.report import failed, progress, save, table
+from benchlib.report import progress, run_benchmark, save, table
 
 from relaybuild import driver
 from relaybuild.build.library import LibrarySpec, Unit, build_library
 from relaybuild.build.toolchain import probe
-from relaybuild.errors import InternalError, RelayBuildError
+from relaybuild.errors import InternalError
 from relaybuild.ir.expr import Function, const, var
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.op import call_op
@@ -163,11 +163,7 @@ def run(options: argparse.Namespace) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark; the exit code."""
-    try:
-        run(parse_arguments(arguments))
-    except RelayBuildError as error:
-        return failed(error)
-    return 0
+    return run_benchmark(lambda: run(parse_arguments(arguments)))
 
 
 if __name__ == "__main__":

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from benchlib.models import Model, find_models, processors
-from benchlib.report import failed, progress, save, table
+from benchlib.report import progress, run_benchmark, save, table
 
 from relaybuild import driver
 from relaybuild.cli import _arrays, _library, _measure, _peers
-from relaybuild.errors import RelayBuildError, UserError
+from relaybuild.errors import UserError
 from relaybuild.runtime import load_module
 
 DEFAULT_MODELS = ("mlp_mnist", "kws_dscnn", "mobilenet_v2", "resnet18", "resnet50")
@@ -145,11 +145,7 @@ def run(options: argparse.Namespace) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark; the exit code."""
-    try:
-        run(parse_arguments(arguments))
-    except RelayBuildError as error:
-        return failed(error)
-    return 0
+    return run_benchmark(lambda: run(parse_arguments(arguments)))
 
 
 if __name__ == "__main__":

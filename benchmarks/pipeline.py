@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from benchlib.models import Model, find_models
-from benchlib.report import failed, percent, progress, save, table
+from benchlib.report import percent, progress, run_benchmark, save, table
 
-from relaybuild.errors import RelayBuildError
 from relaybuild.frontend.onnx import import_model
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.op import Op
@@ -113,23 +112,28 @@ def report(name: str, measured: dict[str, Any]) -> str:
     return f"{head}\n\n{table(('pass', 'ms', 'share'), rows)}\n"
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the benchmark; the exit code."""
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("models", nargs="*", default=DEFAULT_MODELS, metavar="MODEL")
     parser.add_argument("--models", dest="folder", type=Path, metavar="DIR", help="where models lie that are named")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--opt-level", type=int, default=3)
     parser.add_argument("--json", type=Path)
-    options = parser.parse_args(arguments)
-    try:
-        models = find_models(options.models, options.folder)
-        results = {model.name: measure(model, options.opt_level, options.runs) for model in models}
-    except RelayBuildError as error:
-        return failed(error)
+    return parser.parse_args(arguments)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measure and report."""
+    models = find_models(options.models, options.folder)
+    results = {model.name: measure(model, options.opt_level, options.runs) for model in models}
     print("\n".join(report(name, measured) for name, measured in results.items()))
     save(options.json, results)
-    return 0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the benchmark; the exit code."""
+    return run_benchmark(lambda: run(parse_arguments(arguments)))
 
 
 if __name__ == "__main__":

@@ -29,11 +29,10 @@ import numpy as np
 from benchlib.cases import TEMPLATES, Case, draw_cases
 from benchlib.kernels import TimedKernel, Timer, build_timer, kernel_of
 from benchlib.limits import KINDS, Limits, falling
-from benchlib.report import failed, percent, progress, save, table
+from benchlib.report import percent, progress, run_benchmark, save, table
 from numpy.typing import NDArray
 
 from relaybuild.build.toolchain import probe
-from relaybuild.errors import RelayBuildError
 from relaybuild.target import Target
 
 ROUNDS = 3
@@ -246,11 +245,7 @@ def run(options: argparse.Namespace) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark; the exit code."""
-    try:
-        run(parse_arguments(arguments))
-    except RelayBuildError as error:
-        return failed(error)
-    return 0
+    return run_benchmark(lambda: run(parse_arguments(arguments)))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from relaybuild.errors import RelayBuildError
@@ -33,10 +33,14 @@ def progress(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def failed(error: RelayBuildError) -> int:
-    """Say what went wrong; the exit code that it stands for."""
-    print(f"error: {error}", file=sys.stderr)
-    return error.exit_code
+def run_benchmark(run: Callable[[], None]) -> int:
+    """Measure and report; the exit code, after what went wrong has been said."""
+    try:
+        run()
+    except RelayBuildError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
 
 
 def percent(share: float) -> str:
