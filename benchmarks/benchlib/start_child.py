@@ -23,9 +23,9 @@ Inputs = dict[str, Any]
 
 def open_relaybuild(file: str, threads: int) -> Callable[[Inputs], object]:
     """A function that runs the library `file`."""
-    from relaybuild.runtime import load_module
+    from relaybuild.runtime import load_model
 
-    return load_module(file, threads).run
+    return load_model(file, threads).run
 
 
 def open_onnxruntime(file: str, threads: int) -> Callable[[Inputs], object]:

@@ -65,6 +65,8 @@ def load_module(path: str | os.PathLike[str], fmt: str | None = None, *, threads
     Raises UserError when the file is missing, is cut short, is neither a library nor of a known format, has another
     interface version, or when this machine's processor lacks what it was compiled for.
     """
+    if fmt is not None and not isinstance(fmt, str):
+        raise UserError(f"fmt is {fmt!r}, expected the name of a format; threads are given by name, threads={fmt!r}")
     location = Path(os.path.abspath(path))
     check_file(location)
     if _is_of_other_format(location) if not fmt else fmt != "so":

@@ -327,3 +327,8 @@ if child == 0:
 assert same and os.waitpid(child, 0)[1] == 0
 """
     subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True, timeout=30)
+
+
+def test_a_number_of_threads_in_the_place_of_the_format(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"fmt is 2, expected the name of a format; .* threads=2"):
+        load_module(tmp_path / "model.so", 2)  # type: ignore[arg-type]

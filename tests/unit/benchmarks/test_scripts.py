@@ -1,0 +1,34 @@
+"""Each benchmark of whole models, run as a user types it, on a small model and for a short time."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+MODEL = ROOT / "examples" / "digits" / "digits.onnx"
+
+COMMANDS = {
+    "build": ("--rounds", "2"),
+    "build_time": ("--runs", "1"),
+    "call_overhead": ("--seconds", "0.2"),
+    "models": ("--seconds", "0.2", "--threads", "1", "--against", "onnxruntime"),
+    "pipeline": ("--runs", "1"),
+    "startup": ("--runs", "1"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_script_measures_a_model(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    command = [sys.executable, str(ROOT / "benchmarks" / f"{name}.py"), str(MODEL), *COMMANDS[name]]
+    found = tmp_path / "found.json"
+    done = subprocess.run([*command, "--json", str(found)], capture_output=True, text=True, timeout=180, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "digits" in done.stdout
+    assert json.loads(found.read_text())
