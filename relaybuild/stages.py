@@ -6,14 +6,11 @@ Importing this imports numpy and the IR, which a run that finds everything in th
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from relaybuild.artifact.model import RELAY_SUFFIX
 from relaybuild.artifact.outcome import Steps
@@ -25,13 +22,13 @@ from relaybuild.build.cache.store import Cache
 from relaybuild.build.cxx import probe_cxx
 from relaybuild.build.library import BuildReport, LibrarySpec, Unit, WeightBlob, build_library
 from relaybuild.build.toolchain import KERNEL_CFLAGS, Toolchain
+from relaybuild.compilation.weights import evaluate_weights
 from relaybuild.errors import UserError
 from relaybuild.events import Event
 from relaybuild.identifier import c_identifier
 from relaybuild.ir.expr import Call, Function
 from relaybuild.ir.infer import infer_types
 from relaybuild.ir.input_shapes import leaves, with_shapes
-from relaybuild.ir.interpreter import interpret
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.ops.compiler_annotation import END
 from relaybuild.ir.parser import parse
@@ -268,22 +265,6 @@ def _codegen_options(request: Request, source: Source, context: PassContext, mod
         {"source": dict(source.provenance), "opt_level": request.opt_level, "precise": request.precise},
         module,
     )
-
-
-def evaluate_weights(code: GeneratedCode) -> WeightBlob | None:
-    """The bytes of `@weights`, each result at its offset."""
-    if code.weights is None or not code.weight_bytes:
-        return None
-    blob = np.zeros(code.weight_bytes, np.uint8)
-    for value, offset in zip(interpret(code.weights), code.weight_offsets):
-        data = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
-        blob[offset : offset + data.size] = data
-    digest = hashlib.sha256(blob.data).hexdigest()
-
-    def write(file: BinaryIO) -> None:
-        file.write(blob.data)
-
-    return WeightBlob(write, digest, code.weight_bytes)
 
 
 def _library(

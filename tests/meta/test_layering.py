@@ -27,8 +27,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "packaging": BASE | {"build", "runtime"},
     "backends": BASE | {"ir", "build", "partition", "runtime"},
     "artifact": BASE | {"ir", "passes", "frontend", "backends", "build"},
+    "compilation": BASE | {"ir", "build", "partition"},
     "stages": BASE
-    | {"ir", "passes", "frontend", "lower", "partition", "contrib", "build", "backends", "runtime", "artifact"},
+    | {"ir", "passes", "frontend", "lower", "partition", "contrib", "build", "backends", "runtime", "artifact"}
+    | {"compilation"},
     "job": BASE | {"ir", "artifact", "build", "stages"},
     "driver": BASE | {"ir", "artifact", "build", "job"},
     "cli": BASE | {"driver", "stages", "artifact", "runtime", "build", "frontend", "ir", "passes", "partition"},

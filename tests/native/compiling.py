@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from runners.compiled import build_together, difference
 
-from relaybuild import stages
 from relaybuild.build.toolchain import KERNEL_CFLAGS
+from relaybuild.compilation.weights import evaluate_weights
 from relaybuild.contrib import host
 from relaybuild.ir.infer import infer_types
 from relaybuild.ir.interpreter import interpret
@@ -62,7 +62,7 @@ def program_text(code: GeneratedCode) -> str:
 def weights_text(code: GeneratedCode) -> str:
     """The weights as a C array."""
     stream = io.BytesIO()
-    blob = stages.evaluate_weights(code)
+    blob = evaluate_weights(code)
     if blob is not None:
         blob.write(stream)
     values = ",".join(map(str, stream.getvalue() or b"0"))

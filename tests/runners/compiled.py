@@ -16,9 +16,9 @@ import pytest
 from numpy.typing import NDArray
 
 import relaybuild.contrib.host.program
-from relaybuild import stages
 from relaybuild.build.library import LibrarySpec, Unit, build_library
 from relaybuild.build.toolchain import KERNEL_CFLAGS, probe
+from relaybuild.compilation.weights import evaluate_weights
 from relaybuild.contrib import host
 from relaybuild.ir.expr import Constant, Expr, Function, Tuple, TupleGetItem, Var, const, var
 from relaybuild.ir.interpreter import interpret
@@ -140,7 +140,7 @@ def build_together(code: GeneratedCode, target: str, path: Path) -> None:
     units += [Unit(unit.name, unit.text) for unit in code.units if not unit.hot]
     units += [Unit(source.stem, source.read_text(encoding="utf-8")) for source in model_sources()]
     include_dirs = (include_dir(), kernel_include_dir())
-    spec = LibrarySpec("model", tuple(units), include_dirs, stages.evaluate_weights(code))
+    spec = LibrarySpec("model", tuple(units), include_dirs, evaluate_weights(code))
     build_library(spec, probe(None), path.parent / "build", path, jobs=2)
 
 

@@ -12,8 +12,8 @@ import pytest
 from runners.compiled import Batch, call, generate, runnable_targets, weight
 from runners.test_host import SUPPORTED, add_case
 
-from relaybuild import stages
 from relaybuild.build.toolchain import probe
+from relaybuild.compilation.weights import evaluate_weights
 from relaybuild.ir.expr import Expr, Function, Tuple
 from relaybuild.ir.interpreter import interpret
 from relaybuild.lower.sources import include_dir as kernel_include_dir
@@ -122,7 +122,7 @@ def main_text(batch: Batch, function: Function) -> str:
 
 def weights_text(code: GeneratedCode) -> str:
     """The weights as an array, instrumented like the rest."""
-    blob = stages.evaluate_weights(code)
+    blob = evaluate_weights(code)
     assert blob is not None
     stream = io.BytesIO()
     blob.write(stream)
