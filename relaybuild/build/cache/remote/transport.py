@@ -113,16 +113,17 @@ class Transport(Protocol):
     keeps open: a request that a server cut off because the connection was idle may be sent once more.
     """
 
-    def get_record(self, key: str, namespace: str) -> bytes | None:
-        """The encoded `ActionResult` of a key, as it was put; None if there is none.
+    def get_record(self, action: Action, namespace: str) -> bytes | None:
+        """The encoded `ActionResult` of an action, as it was put; None if there is none.
 
-        `key` is the digest of an `Action` in hexadecimal, which has the namespace in it already: `namespace` is for
-        servers that keep namespaces apart (an instance, a prefix). Never more than `Site.max_record` bytes.
+        It is under `action.key(namespace)`, which has the namespace in it already: `namespace` is for servers that keep
+        namespaces apart, too (a prefix), and for those that want the digest's size (`action.message(namespace)`). Never
+        more than `Site.max_record` bytes.
         """
         ...
 
-    def put_record(self, key: str, namespace: str, action: Action, result: bytes, *, replace: bool = False) -> bool:
-        """Keep the encoded `ActionResult` of a key, whose blobs were written before.
+    def put_record(self, action: Action, namespace: str, result: bytes, *, replace: bool = False) -> bool:
+        """Keep the encoded `ActionResult` of an action, whose blobs were written before.
 
         False if there was one already, which stays unless `replace` is given and the server allows it. A server may
         want more to be there first, such as the `Action` (`action.message(namespace)`), the `Command`, the directories,
