@@ -263,8 +263,8 @@ class _NN(_Namespace):
 def full(fill_value: Anything, shape: Sequence[Anything] = (), dtype: str | None = None) -> Call:
     """A tensor of one number, given or a scalar constant, of whose type it is unless `dtype` says otherwise."""
     scalar = const(fill_value, dtype)
-    if scalar.data.ndim:
-        raise UserError(f"'fill_value' has the shape {scalar.data.shape}, expected a scalar")
+    if scalar.array.ndim:
+        raise UserError(f"'fill_value' has the shape {scalar.array.shape}, expected a scalar")
     attrs = {"shape": tuple(shape), "fill_value": scalar.data.item(), "dtype": dtype or scalar.dtype}
     return Call(get_op("full"), (), get_op("full").make_attrs(attrs))
 

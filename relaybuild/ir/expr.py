@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relaybuild.errors import TypeCheckError, UserError
+from relaybuild.ir.asking import listeners
 from relaybuild.ir.dtypes import numpy_dtype
 from relaybuild.ir.operators import Operators
 from relaybuild.ir.types import DTYPES, FuncType, RefType, TensorType, TupleType, Type, is_complete
@@ -149,18 +150,27 @@ class GlobalVar(Expr):
 class Constant(Expr):
     """A tensor value. `data` is read-only; large floating-point ones are weights: slots in keys and cached modules."""
 
-    __slots__ = ("data", "dtype")
-    data: NDArray[Any]
+    __slots__ = ("array", "dtype")
+    array: NDArray[Any]
+    """The value, for who hands it on without a look at it, or looks at what its type says anyway."""
     dtype: str
 
     def __init__(self, data: NDArray[Any], span: Span | None = None) -> None:
         if data.flags.writeable:
             data = data.view()
             data.flags.writeable = False
-        _set(self, "data", data)
+        _set(self, "array", data)
         _set(self, "dtype", data.dtype.name)
         _set(self, "_type", TensorType(tuple(int(extent) for extent in data.shape), data.dtype.name))
         _set(self, "span", span)
+
+    @property
+    def data(self) -> NDArray[Any]:
+        """The value. Who asks for that of a weight depends on it, and is heard (`asking`)."""
+        if listeners.all and self.is_weight:
+            for listener in listeners.all:
+                listener(self)
+        return self.array
 
     @property
     def is_weight(self) -> bool:
@@ -170,9 +180,9 @@ class Constant(Expr):
         than one element, or any tensor of more than 64 elements, is a weight, so that a retrained model has the same
         structure.
         """
-        if self.data.dtype.kind in "fV":
-            return self.data.size > 1
-        return self.data.size > 64
+        if self.array.dtype.kind in "fV":
+            return self.array.size > 1
+        return self.array.size > 64
 
 
 class Tuple(Expr):

@@ -91,7 +91,7 @@ class Node:
 
 def is_inline_constant(expr: Expr) -> bool:
     """Whether an expression stands in groups as it is: a scalar."""
-    return isinstance(expr, Constant) and not expr.data.ndim
+    return isinstance(expr, Constant) and not expr.array.ndim
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ class _Shapes:
 
     def _evaluated(self, node: Expr, definitions: Definitions) -> Any:
         if isinstance(node, Constant):
-            return node.data if not node.is_weight and node.data.size <= MOST_ELEMENTS else None
+            return node.data if not node.is_weight and node.array.size <= MOST_ELEMENTS else None
         if isinstance(node, Call) and node.op_name == "shape_of":
             return _shape(node) if not self.effects or self.pure.holds(node) else None
         values = [self._value(child, definitions) for child in node.children()]

@@ -47,8 +47,7 @@ class FoldConstant(FunctionPass):
             if isinstance(node, Var):
                 # a let's value is visited before the uses of its variable
                 bound = done.get(id(values[id(node)])) if id(node) in values else None
-                is_constant = bound is not None and _constant_value(bound) is not None
-                done[id(node)] = allowed(ctx, node, bound) if bound is not None and is_constant else node
+                done[id(node)] = allowed(ctx, node, bound) if bound is not None and _is_constant(bound) else node
             elif is_sealed(node):
                 done[id(node)] = node
             elif isinstance(node, Let):
@@ -73,20 +72,19 @@ class FoldConstant(FunctionPass):
     def _call(self, node: Call, effects: bool) -> Expr:
         if is_call(node, "shape_of"):
             return node if effects and not is_atom(node.args[0]) else _static_shape(node)
-        values = [_constant_value(arg) for arg in node.args]
-        if isinstance(node.op, Expr) or not node.has_type or any(value is None for value in values):
+        if isinstance(node.op, Expr) or not node.has_type or not all(map(_is_constant, node.args)):
             return node
         constants = [item for arg in node.args for item in _leaves(arg)]
         if not self.fold_weights and any(constant.is_weight for constant in constants):
             return node
         if _num_elements(node.checked_type) > self._limit(constants):
             return node
-        return _as_constants(evaluate_call(node, [value for value in values if value is not None]), node)
+        return _as_constants(evaluate_call(node, [_value(arg) for arg in node.args]), node)
 
     def _limit(self, constants: Sequence[Constant]) -> float:
         if constants and self.fold_weights:
             return float("inf")
-        return max(_SMALL, *(constant.data.size for constant in constants), 0)
+        return max(_SMALL, *(constant.array.size for constant in constants), 0)
 
 
 def _let(ctx: PassContext, node: Let, done: Mapping[int, Expr]) -> Expr:
@@ -95,7 +93,7 @@ def _let(ctx: PassContext, node: Let, done: Mapping[int, Expr]) -> Expr:
     rebuilt = node.with_children((value, body))
     if id(node.var) in done:
         return rebuilt if done[id(node.var)] is node.var else body
-    return allowed(ctx, rebuilt, body) if _constant_value(value) is not None else rebuilt
+    return allowed(ctx, rebuilt, body) if _is_constant(value) else rebuilt
 
 
 def _static_shape(node: Call) -> Expr:
@@ -106,13 +104,14 @@ def _static_shape(node: Call) -> Expr:
     return Constant(np.asarray(kind.static_shape, dtype=attrs.dtype if attrs else "int64"), node.span)
 
 
-def _constant_value(node: Expr) -> Any:
-    """The value of a constant or a tuple of constants, or None."""
-    if isinstance(node, Constant):
-        return node.data
-    if isinstance(node, Tuple) and all(isinstance(item, Constant) for item in node.fields):
-        return tuple(item.data for item in node.fields if isinstance(item, Constant))
-    return None
+def _is_constant(node: Expr) -> bool:
+    """Whether a node is a constant or a tuple of constants."""
+    return all(isinstance(item, Constant) for item in (node.fields if isinstance(node, Tuple) else (node,)))
+
+
+def _value(node: Expr) -> Any:
+    """The value of such a node."""
+    return tuple(item.data for item in _leaves(node)) if isinstance(node, Tuple) else _leaves(node)[0].data
 
 
 def _leaves(node: Expr) -> list[Constant]:

@@ -72,4 +72,4 @@ def argument_types(call: Call) -> tuple[TensorType, ...]:
 
 def is_scalar_constant(expr: Expr) -> bool:
     """Whether a kernel holds the value in its text: structure of one element."""
-    return isinstance(expr, Constant) and expr.data.size == 1
+    return isinstance(expr, Constant) and expr.array.size == 1

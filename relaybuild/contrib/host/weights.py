@@ -25,7 +25,7 @@ class WeightTable:
 
         A slot is padded with zeros to a multiple of 64 bytes, so that the last vector of it may be read whole.
         """
-        identity = id(expr.data) if isinstance(expr, Constant) else id(expr)
+        identity = id(expr.array) if isinstance(expr, Constant) else id(expr)
         key = (identity, packed.op if packed else "", tuple(sorted(packed.attrs.items())) if packed else ())
         if key not in self._known:
             value = packed.of(expr) if packed else expr

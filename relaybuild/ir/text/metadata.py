@@ -49,7 +49,7 @@ def read_metadata(text: str, weights: Sequence[NDArray[Any]] | None) -> list[Con
 
 
 def _entry(weight: Constant, form: WeightForm) -> dict[str, object]:
-    entry: dict[str, object] = {"dtype": weight.dtype, "shape": list(weight.data.shape)}
+    entry: dict[str, object] = {"dtype": weight.dtype, "shape": list(weight.array.shape)}
     if form == "digest":
         entry["digest"] = constant_digest(weight)
     if form == "data":

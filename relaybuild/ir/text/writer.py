@@ -102,10 +102,10 @@ def type_params_text(params: Iterable[TypeVar]) -> str:
 
 def constant_text(constant: Constant) -> str:
     """A constant inline: a scalar as a literal, others as `Tensor[(2,), int64](1, 2)`."""
-    if constant.data.ndim == 0:
+    if constant.array.ndim == 0:
         return scalar_text(constant)
     items = ", ".join(element_text(item, constant.dtype) for item in constant.data.ravel())
-    return f"{type_text(TensorType(tuple(constant.data.shape), constant.dtype))}({items})"
+    return f"{type_text(TensorType(tuple(constant.array.shape), constant.dtype))}({items})"
 
 
 def constructor_text(name: str) -> str:
