@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from runners.command import copy_package
 
 from relaybuild import registry
 from relaybuild.artifact.key import Unkeyed
@@ -25,6 +26,12 @@ def _shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(VARIABLE, str(folder))
         yield folder
+
+
+@pytest.fixture(scope="session")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a copy of relaybuild, for processes that run while the checkout is edited."""
+    return copy_package(tmp_path_factory.mktemp("package"))
 
 
 @pytest.fixture

@@ -9,29 +9,18 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from runners.command import MODEL, Runner, has_executed_nothing
 
-import relaybuild
 from relaybuild.build.cache.memo import RACY_SECONDS
 
 pytestmark = pytest.mark.usefixtures("own_cache")
-
-CHECKOUT = Path(relaybuild.__file__).parents[1]
-TIMEOUT = 120
-
-MODEL = """#[version = "0.0.5"]
-def @main(%x: Tensor[(2, 3), float32]) {
-  nn.relu(add(%x, 1f))
-}
-"""
 
 HEAVY = ("numpy", "onnx", "rich", "ninja", "cmake", "relaybuild.ir", "relaybuild.stages")
 
@@ -49,68 +38,12 @@ print([name for name in {HEAVY} if name in sys.modules], started)
 """
 
 
-@dataclass
-class Runner:
-    """Compiles `model.relay` of a folder to `out/model.so`, with the cache in `cache`."""
-
-    package: Path
-    folder: Path
-    environ: dict[str, str] = field(default_factory=dict)
-
-    def __call__(
-        self,
-        *options: str | Path,
-        model: str = "model.relay",
-        output: str = "out/model.so",
-        environ: Mapping[str, str] | None = None,
-        cwd: Path | None = None,
-        code: tuple[str, ...] = ("-m", "relaybuild"),
-    ) -> subprocess.CompletedProcess[str]:
-        path = self.folder / output
-        path.parent.mkdir(parents=True, exist_ok=True)
-        arguments = ["compile", self.folder / model, "-o", path, "--cache-dir", self.folder / "cache", "--explain"]
-        arguments += ["--summary", self.folder / "summary.json", *([] if "--target" in options else ["--target", "c"])]
-        return subprocess.run(
-            [sys.executable, *code, *map(str, arguments), *map(str, options)],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=TIMEOUT,
-            cwd=cwd or self.folder,
-            env={**os.environ, "PYTHONPATH": str(self.package), **self.environ, **(environ or {})},
-        )
-
-    def done(self, *options: str | Path, **places: Any) -> dict[str, Any]:
-        """The summary of a compilation that succeeds."""
-        result = self(*options, **places)
-        assert result.returncode == 0, result.stderr
-        summary: dict[str, Any] = json.loads((self.folder / "summary.json").read_text())
-        return summary
-
-    def library(self, output: str = "out/model.so") -> bytes:
-        return (self.folder / output).read_bytes()
-
-
 def changed(summary: Mapping[str, Any]) -> list[str]:
     """Names of what made the artifact another one."""
     (miss,) = [miss for miss in summary["misses"] if miss["layer"] == "artifact"]
     assert miss["reason"] == "changed", miss
     names: list[str] = miss["changed"]
     return names
-
-
-def has_executed_nothing(summary: Mapping[str, Any]) -> bool:
-    return not any(summary["executed"].values()) and summary["cached"]["link"] == 1 and summary["misses"] == []
-
-
-@pytest.fixture(scope="session")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("package")
-    ignored = shutil.ignore_patterns("__pycache__", "_share")
-    shutil.copytree(CHECKOUT / "relaybuild", folder / "relaybuild", ignore=ignored)
-    shutil.copytree(CHECKOUT / "cmake", folder / "cmake")
-    shutil.copy(CHECKOUT / "config.cmake", folder)
-    return folder
 
 
 @pytest.fixture
@@ -343,11 +276,11 @@ def test_a_full_disk_fails_nothing(run: Runner) -> None:
 
 def test_processes_that_ask_for_the_same_do_it_once(run: Runner) -> None:
     def one(number: int) -> subprocess.CompletedProcess[str]:
-        return run("--summary", run.folder / f"{number}.json", output=f"{number}/model.so")
+        return run(output=f"{number}/model.so")
 
     with ThreadPoolExecutor(3) as pool:
         results = list(pool.map(one, range(3)))
     assert [result.returncode for result in results] == [0, 0, 0]
-    summaries = [json.loads((run.folder / f"{number}.json").read_text()) for number in range(3)]
+    summaries = [run.summary(f"{number}/model.so") for number in range(3)]
     assert sorted(summary["executed"]["link"] for summary in summaries) == [0, 0, 1]
     assert len({run.library(f"{number}/model.so") for number in range(3)}) == 1
