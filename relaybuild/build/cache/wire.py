@@ -55,6 +55,14 @@ def read_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
         position += length
 
 
+def read_packed(data: bytes) -> Iterator[int]:
+    """The integers of a repeated field that is written as one; raises WireError."""
+    position = 0
+    while position < len(data):
+        value, position = _read_varint(data, position)
+        yield value
+
+
 def expect_bytes(value: int | bytes) -> bytes:
     """A field's value that must be bytes; raises WireError otherwise."""
     if not isinstance(value, bytes):
