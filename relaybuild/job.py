@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from relaybuild.artifact.key import LAYER, NAME, Keyed, Unkeyed, artifact_key
 from relaybuild.artifact.outcome import Steps, pack, unpack
 from relaybuild.artifact.request import Request
+from relaybuild.build.cache.action import Action
 from relaybuild.build.cache.hit import DamagedResult, Hit
 from relaybuild.build.cache.journal import Looked
 from relaybuild.build.cache.outcome import Contents
@@ -73,7 +74,9 @@ class Job:
             return self.make()
         # whoever else asks for the same waits, and then finds it
         with self.cache.claim(key.action, _WAIT_SECONDS):
-            return self._find(key) or self._make_and_keep(key)
+            # What another process has found out about the system's files is known only now.
+            expected = key.expected(self.cache, self.request.name)
+            return self._find(expected) or self._make_and_keep(key, expected)
 
     def make(self) -> Content:
         """Run the stages."""
@@ -124,8 +127,8 @@ class Job:
         except RelayBuildError:
             return None
 
-    def _find(self, key: Keyed) -> Content | None:
-        found = self.cache.lookup(key.action, slot=self.request.name)
+    def _find(self, action: Action) -> Content | None:
+        found = self.cache.lookup(action, slot=self.request.name)
         if not isinstance(found, Hit):
             return None
         try:
@@ -134,7 +137,7 @@ class Job:
         except DamagedResult:
             return None
 
-    def _make_and_keep(self, key: Keyed) -> Content:
+    def _make_and_keep(self, key: Keyed, expected: Action) -> Content:
         start, namespace = time.perf_counter(), self.cache.settings.namespace
         content = self.make()
         assert content.path is not None
@@ -145,7 +148,7 @@ class Job:
         }
         seconds = time.perf_counter() - start
         action = key.completed(self.cache, self.request.name)
-        self._correct_key(key.action.key(namespace), action.key(namespace))
+        self._correct_key(expected.key(namespace), action.key(namespace))
         self.cache.store(action, outputs, slot=self.request.name, seconds=seconds, inputs=key.inputs)
         return content
 

@@ -40,22 +40,29 @@ _SYSTEM_FOLDERS = ("/usr/include", "/usr/local/include")
 
 @dataclass(frozen=True)
 class Keyed:
-    """An action, and the files that were read to name it.
-
-    The action names the system's headers and libraries as far as they are known before the library is made; `base` is
-    the action without them.
-    """
+    """An action that names no header and no library of the system, and the files that were read to name it."""
 
     action: Action
     inputs: TreeInputs
-    base: Action
     searched: tuple[SearchPath, ...]
     _unfinished: ActionBuilder = field(repr=False)
+
+    def expected(self, cache: Cache, slot: str) -> Action:
+        """The action with the files of the system that are noted now, before the library is made.
+
+        Where one of them cannot be read, it is an action under which nothing is ever stored.
+        """
+        builder = copy.deepcopy(self._unfinished)
+        try:
+            add_noted(builder, noted(cache, self.action, slot), self.searched, cache)
+        except OSError:
+            return self.action
+        return builder.build()
 
     def completed(self, cache: Cache, slot: str) -> Action:
         """The action with the files that the run has read to make the library, which are noted for the next run."""
         files = within(cache.files_read(), self.searched)
-        note(cache, self.base, slot, files)
+        note(cache, self.action, slot, files)
         builder = copy.deepcopy(self._unfinished)
         add_read(builder, files, self.searched, self.inputs)
         return builder.build()
@@ -104,9 +111,7 @@ def artifact_key(
             builder.input("toolchain/cxx", compiler.digest)
             compilers.append(compiler)
         searched = (toolchain.library_dirs, *(each.include_dirs for each in compilers))
-        base, whole = builder.build(), copy.deepcopy(builder)
-        add_noted(whole, noted(cache, base, request.name), searched, cache)
-        return Keyed(whole.build(), inputs, base, searched, builder)
+        return Keyed(builder.build(), inputs, searched, builder)
     except (NoIdentity, StaleCode, Unidentified, UnknownCode) as reason:
         return Unkeyed(str(reason))
     except (OSError, TypeError, ValueError) as error:

@@ -1,11 +1,13 @@
 """Builds a library with a cache: looks first, compiles and links what is missing, keeps it; knows no key.
 
 The link is looked up as soon as the digests of all objects are known. If the library is there, no object is placed and
-ninja is not started. Objects that are there are plain inputs of the link.
+ninja is not started. Objects that are there are plain inputs of the link. Of processes that miss one object, one makes
+it, whatever else their libraries have.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +17,7 @@ from relaybuild.build.cache.hit import DamagedResult
 from relaybuild.build.cache.settings import Mode
 from relaybuild.build.cache.store import Cache
 from relaybuild.build.files import publish, writing
+from relaybuild.build.library_spec import Unit
 from relaybuild.build.link_layer import LinkLayer
 from relaybuild.build.moment import Moment
 from relaybuild.build.ninja import FinishedEdge, read_durations
@@ -89,14 +92,53 @@ class CachedBuild:
         if self.cache.settings.mode is Mode.RECACHE:
             workspace.remove_products()
         self._place(objects)
-        missing = [known for known in objects if known.hit is None]
-        workspace.write_rules([known.unit for known in missing])
         self.clock.step("write")
+        edges: tuple[FinishedEdge, ...] = ()
+        begun: list[Unit] = []
+        missing = [known for known in objects if known.hit is None]
+        while missing:
+            with contextlib.ExitStack() as claims:
+                ours = [known for known in missing if self._has_claimed(known, claims)]
+                # Another process may have made it between the look and the claim.
+                absent = [known for known in ours if not self._is_there_now(known)]
+                edges += self._compile(absent, begun, len(edges), len(missing) - len(ours))
+            # Waited for while nothing is claimed here, so that no two processes wait for each other.
+            late = [known for known in missing if known not in ours and not self._comes_from_others(known)]
+            if len(late) == len(missing):
+                edges += self._compile(late, begun, len(edges), 0)
+                break
+            missing = late
+        workspace.write_rules(begun)
+        return edges
+
+    def _has_claimed(self, known: KnownObject, claims: contextlib.ExitStack) -> bool:
+        """Whether this process is to make an object: no other one is at it."""
+        return known.action is None or claims.enter_context(self.cache.claim(known.action, 0.0))
+
+    def _comes_from_others(self, known: KnownObject) -> bool:
+        """Wait for the process that makes an object; whether it is in its place then."""
+        assert known.action is not None
+        with self.cache.claim(known.action, _WAIT_SECONDS):
+            return self._is_there_now(known)
+
+    def _is_there_now(self, known: KnownObject) -> bool:
+        """Whether an object that was missing is in the cache meanwhile, and in its place then."""
+        self._objects.look_again(known)
+        self._place([known])
+        return known.hit is not None
+
+    def _compile(
+        self, missing: Sequence[KnownObject], begun: list[Unit], earlier: int, later: int
+    ) -> tuple[FinishedEdge, ...]:
+        """Compile objects and keep them; `begun` gathers the units that were, `earlier` and `later` count steps."""
         if not missing:
             return ()
+        workspace = self.workspace
+        begun += [known.unit for known in missing]
+        workspace.write_rules(begun)
         with writing(workspace.directory):
             start = Moment.now(workspace.directory)
-        edges = workspace.compile(self.jobs, self._progress(later=1))
+        edges = workspace.compile(self.jobs, self._progress(earlier=earlier, later=later + 1))
         self._keep_objects(missing, edges, start)
         return edges
 

@@ -16,6 +16,7 @@ from relaybuild.build.cache.action import Action, ActionBuilder
 from relaybuild.build.cache.hit import Hit
 from relaybuild.build.cache.journal import Executed, Storing
 from relaybuild.build.cache.memo import Inputs
+from relaybuild.build.cache.settings import Mode
 from relaybuild.build.cache.store import Cache
 from relaybuild.build.cache.wire import WireError
 from relaybuild.build.headers import Existence, HeaderList, SearchPath, asked_headers, folders_in, objection_to_text
@@ -110,6 +111,20 @@ class ObjectLayer:
         found = self.cache.lookup(known.action, slot=self._slot(unit))
         if isinstance(found, Hit):
             known.hit, known.digest = found, found.outputs[OUTPUT]
+
+    def look_again(self, known: KnownObject) -> None:
+        """Ask once more for an object that was missing: another process may have made it, and told what it read.
+
+        The journal counts one answer, the last.
+        """
+        again = self._described(known.unit)
+        if again.action is None or known.action is None or self.cache.settings.mode is Mode.RECACHE:
+            return
+        self.look_up(again)
+        looked, slot = self.cache.journal.looked, self._slot(known.unit)
+        *_, first, last = (event for event in looked if event.layer == OBJECT and event.slot == slot)
+        looked.remove(first if again.hit is not None else last)
+        known.hit, known.digest = again.hit, again.digest
 
     def finish_compiling(self) -> None:
         """Find out which headers were known before, and which of these have changed meanwhile."""

@@ -112,7 +112,7 @@ class Workspace:
                 os.unlink(entry.path)
 
     def compile(self, jobs: int | None, on_progress: OnProgress | None) -> tuple[FinishedEdge, ...]:
-        """Make all objects but that of the weights; raises ToolError."""
+        """Make the objects that there are steps for, but not that of the weights; raises ToolError."""
         return self._run(jobs, on_progress, [_OBJECTS])
 
     def make(self, jobs: int | None, on_progress: OnProgress | None) -> tuple[FinishedEdge, ...]:
@@ -160,7 +160,7 @@ class Workspace:
             data, assembly = weights.sources
             ninja.build([weights.object], "assemble", [assembly], implicit=[data, _STAMP])
         objects = [_object(unit) for unit in self.units]
-        ninja.build([_OBJECTS], "phony", objects)
+        ninja.build([_OBJECTS], "phony", [_object(unit) for unit in compiled])
         ninja.build([LIBRARY], "link", [*objects, *([weights.object] if weights.object else [])], implicit=[_STAMP])
         ninja.default([LIBRARY])
         return ninja.text()

@@ -96,13 +96,16 @@ class Cache:
         return outputs
 
     @contextlib.contextmanager
-    def claim(self, action: Action, timeout: float = CLAIM_SECONDS) -> Iterator[None]:
-        """Let no other process that claims this action in while the block runs, or go ahead after `timeout` seconds."""
+    def claim(self, action: Action, timeout: float = CLAIM_SECONDS) -> Iterator[bool]:
+        """Let no other process that claims this action in while the block runs, or go ahead after `timeout` seconds.
+
+        Gives whether others are kept out.
+        """
         if self.folder is None or not self._may_write:
-            yield
+            yield False
             return
-        with exclusive(self.folder, action.key(self.settings.namespace), timeout):
-            yield
+        with exclusive(self.folder, action.key(self.settings.namespace), timeout) as is_ours:
+            yield is_ours
 
     def bypass(self, layer: str, name: str, why: str, *, slot: str = "") -> None:
         """Write down that something was not even looked up, and why (`plugin-without-id`)."""
