@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import signal
 import socket
@@ -20,7 +21,7 @@ STOP_SECONDS = 20
 
 def program(name: str, where: str) -> str:
     """The path of a program that a test needs; skips without it. `where` says what brings it."""
-    found = shutil.which(name)
+    found = shutil.which(name) or shutil.which(name, path="/usr/sbin")
     if found is None:
         pytest.skip(f"there is no '{name}' ({where})")
     return found
@@ -175,3 +176,45 @@ def grid(folder: Path, how: Grid = Grid()) -> Server:
     configuration = folder / "grid.yml"
     configuration.write_text(how.text(port, folder))
     return Server([command, "server", "start", str(configuration)], port, folder / "grid.log")
+
+
+_NGINX = """
+daemon off;
+pid "%(folder)s/nginx.pid";
+error_log stderr;
+%(user)s
+events {}
+http {
+  access_log off;
+  client_body_temp_path "%(folder)s/body";
+  proxy_temp_path "%(folder)s/proxy";
+  fastcgi_temp_path "%(folder)s/fastcgi";
+  uwsgi_temp_path "%(folder)s/uwsgi";
+  scgi_temp_path "%(folder)s/scgi";
+  client_max_body_size 0;
+  server {
+    listen 127.0.0.1:%(port)d;
+    root "%(folder)s/files";
+    location / {
+      dav_methods PUT DELETE;
+      create_full_put_path on;
+    }
+    location /read-only/ {
+      alias "%(folder)s/files/";
+    }
+  }
+}
+"""
+
+
+def nginx(folder: Path) -> Server:
+    """nginx, which serves `folder/files` and lets clients write there; below `/read-only/` it does not."""
+    command = (
+        shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin") or program("nginx", "Debian's nginx-light")
+    )
+    port = free_port()
+    (folder / "files").mkdir(exist_ok=True)
+    configuration = folder / "nginx.conf"
+    user = "user root;" if os.geteuid() == 0 else ""
+    configuration.write_text(_NGINX % {"folder": folder, "port": port, "user": user})
+    return Server([command, "-e", "stderr", "-p", str(folder), "-c", str(configuration)], port, folder / "nginx.log")

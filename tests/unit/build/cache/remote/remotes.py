@@ -1,0 +1,93 @@
+"""Remote caches under test, of each kind that relaybuild speaks to: a server, its URL, and a way behind its back."""
+
+from __future__ import annotations
+
+import contextlib
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import obstore
+import pytest
+from obstore.store import S3Store
+
+from relaybuild.build.cache.remote.transport import Site, Transport, connect
+from relaybuild.digest import Digest
+
+from .servers import Grid, Server, grid, moto, nginx, redis, running
+
+KINDS = ("nginx", "grid", "grid-write-once", "s3")
+"""`grid-write-once` keeps results on disk, `grid` and `s3` forget them when they end."""
+
+_BUCKET = "results"
+
+
+@dataclass
+class Remote:
+    """A server under test. `lose` removes a blob behind its back, `alter` changes one."""
+
+    kind: str
+    server: Server
+    url: str
+    folder: Path
+
+    def connect(self, **site: float) -> contextlib.closing[Transport]:
+        return contextlib.closing(connect(Site(self.url, **site)))
+
+    def start(self) -> None:
+        self.server.start()
+        if self.kind == "s3":
+            request = urllib.request.Request(f"http://127.0.0.1:{self.server.port}/{_BUCKET}", method="PUT")
+            urllib.request.urlopen(request, timeout=10).close()
+
+    def restart(self) -> None:
+        self.server.kill()
+        self.start()
+
+    def lose(self, digest: Digest) -> None:
+        if self.kind == "s3":
+            obstore.delete(self._bucket(), f"team/cas/{digest.hex}")
+        else:
+            self._blob(digest).unlink()
+
+    def alter(self, digest: Digest, content: bytes) -> None:
+        if self.kind == "s3":
+            obstore.put(self._bucket(), f"team/cas/{digest.hex}", content)
+        else:
+            self._blob(digest).write_bytes(content)
+
+    def _blob(self, digest: Digest) -> Path:
+        (found,) = [path for path in self.folder.rglob("*") if path.is_file() and digest.hex in _joined(path)]
+        return found
+
+    def _bucket(self) -> S3Store:
+        address = f"http://127.0.0.1:{self.server.port}"
+        return S3Store(_BUCKET, endpoint=address, region="us-east-1", client_options={"allow_http": True})
+
+
+def _joined(path: Path) -> str:
+    """The end of a path without its slashes: servers put the first digits of a digest into a folder's name."""
+    return "".join(path.parts[-4:])
+
+
+@contextlib.contextmanager
+def serving(kind: str, folder: Path) -> Iterator[Remote]:
+    """A server of a kind, with nothing in it."""
+    with contextlib.ExitStack() as stack:
+        if kind == "nginx":
+            server, url = nginx(folder), "http://127.0.0.1:{port}"
+        elif kind == "s3":
+            patch = stack.enter_context(pytest.MonkeyPatch.context())
+            for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+                patch.setenv(name, "test")
+            server, url = moto(folder), f"s3://{_BUCKET}/team?endpoint=http://127.0.0.1:{{port}}&region=us-east-1"
+        else:
+            how = Grid()
+            if kind == "grid-write-once":
+                how = Grid(redis=stack.enter_context(running(redis(folder))).port, is_write_once=True)
+            server, url = grid(folder, how), "grpc://127.0.0.1:{port}/team/main"
+        remote = Remote(kind, server, url.format(port=server.port), folder)
+        stack.callback(server.stop)
+        remote.start()
+        yield remote
