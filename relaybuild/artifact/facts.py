@@ -12,12 +12,18 @@ from relaybuild.digest import Digest
 _KIND = "fact"
 
 
-def recall(cache: Cache, of: Digest) -> Any:
-    """The value remembered of what has this digest, as JSON has it; None if there is none that can be believed."""
-    payload = Notes(cache).read(_KIND, of.hex)
-    return json.loads(payload) if payload is not None else None
+def recall(cache: Cache, of: Digest, *, travels: bool = False) -> Any:
+    """The value remembered of what has this digest, as JSON has it; None if there is none that can be believed.
+
+    One that `travels` may come from another machine: it is a guess, of any form, and has to be verified.
+    """
+    payload = Notes(cache).read(_KIND, of.hex, travels=travels)
+    try:
+        return json.loads(payload) if payload is not None else None
+    except ValueError:
+        return None
 
 
-def remember(cache: Cache, of: Digest, value: Any) -> None:
+def remember(cache: Cache, of: Digest, value: Any, *, travels: bool = False) -> None:
     """Remember a value other than None, if the cache can be written; it must follow from what has the digest."""
-    Notes(cache).write(_KIND, of.hex, json.dumps(value).encode())
+    Notes(cache).write(_KIND, of.hex, json.dumps(value).encode(), travels=travels)

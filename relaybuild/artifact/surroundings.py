@@ -23,16 +23,16 @@ SearchPath = Sequence[str]
 
 def noted(cache: Cache, base: Action, slot: str) -> list[str]:
     """The files that a library with this key, or else the last one of its place, was made with."""
-    for of in (_name_of(base), _name_of_place(slot)):
-        found = facts.recall(cache, of)
-        if found is not None:
-            return [str(path) for path in found]
+    for of, travels in ((_name_of(base), True), (_name_of_place(slot), False)):
+        found = facts.recall(cache, of, travels=travels)
+        if isinstance(found, list) and all(isinstance(path, str) and "\0" not in path for path in found):
+            return found
     return []
 
 
 def note(cache: Cache, base: Action, slot: str, files: Sequence[str]) -> None:
     """Write down the files that a library was made with."""
-    facts.remember(cache, _name_of(base), list(files))
+    facts.remember(cache, _name_of(base), list(files), travels=True)
     facts.remember(cache, _name_of_place(slot), list(files))
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from relaybuild.build.cache.action import Action, ActionBuilder
 from relaybuild.build.cache.hit import DamagedResult
-from relaybuild.build.cache.settings import Mode
 from relaybuild.build.cache.store import Cache
 from relaybuild.build.files import publish, writing
 from relaybuild.build.library_spec import Unit
@@ -89,7 +88,7 @@ class CachedBuild:
         # All of them: one may include another.
         workspace.write_sources(workspace.units)
         workspace.remove_strangers()
-        if self.cache.settings.mode is Mode.RECACHE:
+        if self.cache.settings.mode.must_execute:
             workspace.remove_products()
         self._place(objects)
         self.clock.step("write")

@@ -1,7 +1,7 @@
 """Small replaceable records beside the results of a cache, such as which headers a unit includes; knows none of them.
 
 A note only says what to look at: whoever uses one verifies it, so that a wrong or a lost one costs time and nothing
-else.
+else. One that travels is given to the remote cache, too, and taken from there where there is none here.
 """
 
 from __future__ import annotations
@@ -20,20 +20,29 @@ class Notes:
     def __init__(self, cache: Cache | None) -> None:
         self._cache = cache
         folder, mode = (cache.folder, cache.settings.mode) if cache is not None else (None, Mode.OFF)
-        self._may_read = folder is not None and mode in (Mode.READ, Mode.READ_WRITE)
-        self._may_write = folder is not None and folder.is_writable and mode in (Mode.READ_WRITE, Mode.RECACHE)
+        self._may_read = folder is not None and mode is not Mode.OFF and mode is not Mode.RECACHE
+        self._may_write = folder is not None and folder.is_writable and mode and mode.may_keep
 
-    def read(self, kind: str, name: str) -> bytes | None:
+    def read(self, kind: str, name: str, *, travels: bool = False) -> bytes | None:
         """The note of a kind and a name; None if there is none that can be believed."""
         records = self._records(self._may_read)
+        if records is None:
+            return None
         try:
-            return records.read(kind, name) if records is not None else None
+            found = records.read(kind, name)
         except RecordError as error:
             self._fail("record", error)
-            return None
+            found = None
+        if found is None and travels and self._cache is not None:
+            found = self._cache.find_note(kind, name)
+            if found is not None:
+                self.write(kind, name, found)
+        return found
 
-    def write(self, kind: str, name: str, payload: bytes) -> None:
+    def write(self, kind: str, name: str, payload: bytes, *, travels: bool = False) -> None:
         """Keep a note in place of the one that was there."""
+        if travels and self._cache is not None:
+            self._cache.send_note(kind, name, payload)
         records = self._records(self._may_write)
         try:
             if records is not None:

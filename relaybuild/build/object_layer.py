@@ -260,8 +260,9 @@ class ObjectLayer:
 
     def _noted(self, unit: Unit) -> HeaderList:
         """What the unit read when it was last compiled, or, if its text is new, what one in its place read."""
-        for name in (self._note_name(unit), self._place_name(unit)):
-            payload = self._notes.read(_NOTE, name)
+        # What a place is called says nothing on another machine.
+        for name, travels in ((self._note_name(unit), True), (self._place_name(unit), False)):
+            payload = self._notes.read(_NOTE, name, travels=travels)
             if payload is not None:
                 try:
                     return HeaderList.decode(payload)
@@ -271,7 +272,7 @@ class ObjectLayer:
 
     def _write_notes(self, unit: Unit, headers: HeaderList) -> None:
         payload = headers.encode()
-        self._notes.write(_NOTE, self._note_name(unit), payload)
+        self._notes.write(_NOTE, self._note_name(unit), payload, travels=True)
         # What stands against this text need not stand against the next one.
         self._notes.write(_NOTE, self._place_name(unit), replace(headers, objection="").encode())
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, BinaryIO, NamedTuple
 
 from relaybuild.build.cache.folder import CacheFolder, remove
 from relaybuild.build.files import temporary_beside
@@ -83,10 +84,19 @@ class BlobStore:
 
     def put_stream(self, source: IO[bytes], digest: Digest) -> None:
         """Keep what a stream gives if that has the digest it is said to have, else raise BlobError; raises OSError."""
+        self.receive(digest, lambda into: _pour(source, into))
+
+    def receive(self, digest: Digest, send: Callable[[BinaryIO], bool]) -> None:
+        """Keep what `send` writes if that has the digest it is said to have, else raise BlobError; raises OSError.
+
+        `send` answers whether there is such a blob. It is cut off where it writes more than that has.
+        """
         temporary = self._folder.temporary()
         with self._folder.creating(temporary) as copy:
-            while data := source.read(_CHUNK):
-                _write_all(copy, data)
+            with io.BufferedWriter(_Limited(copy, digest)) as into:
+                is_there = send(into)
+            if not is_there:
+                raise BlobError(digest, Fault.MISSING)
             found = _digest_of(copy)
             if found != digest:
                 raise BlobError(digest, Fault.TRUNCATED if found.size != digest.size else Fault.ALTERED)
@@ -197,6 +207,31 @@ class BlobStore:
     def _damaged(self, digest: Digest, fault: Fault) -> BlobError:
         self._folder.put_away(self.path_of(digest.hex))
         return BlobError(digest, fault)
+
+
+class _Limited(io.RawIOBase):
+    """Writes to a descriptor, which stays open, and no more than a blob of that digest has."""
+
+    def __init__(self, file: int, digest: Digest) -> None:
+        self._file = file
+        self._digest = digest
+        self._left = digest.size
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        if len(data) > self._left:
+            raise BlobError(self._digest, Fault.TRUNCATED)
+        count = os.write(self._file, data)
+        self._left -= count
+        return count
+
+
+def _pour(source: IO[bytes], into: BinaryIO) -> bool:
+    while data := source.read(_CHUNK):
+        into.write(data)
+    return True
 
 
 def _entries(path: str | Path) -> list[os.DirEntry[str]]:

@@ -32,13 +32,17 @@ class Miss:
 
 @dataclass(frozen=True)
 class Hit:
-    """A complete result. Whatever is read of it is verified; what turns out damaged raises DamagedResult."""
+    """A complete result. Whatever is read of it is verified; what turns out damaged raises DamagedResult.
+
+    `is_remote`: it was brought from another machine.
+    """
 
     key: str
     namespace: str
     result: Result
     _blobs: BlobStore = field(repr=False, compare=False)
     _spoil: Callable[[Hit, Exception], DamagedResult] = field(repr=False, compare=False)
+    is_remote: bool = False
 
     @property
     def outputs(self) -> Mapping[str, Digest]:

@@ -40,6 +40,17 @@ class Storing(str, Enum):
     FAILED = "failed"
 
 
+class Answer(str, Enum):
+    """What came of asking a remote cache; the list is closed."""
+
+    HIT = "hits"
+    MISS = "misses"
+    STORED = "stored"
+    KNOWN = "known"
+    CONFLICT = "conflicts"
+    LOST = "not_sent"
+
+
 class Change(NamedTuple):
     """One named input that is not what it was: None stands for one that was not, or is no longer there."""
 
@@ -51,7 +62,7 @@ class Change(NamedTuple):
 @dataclass(frozen=True)
 class Looked:
     """An action was looked up. `reason` is None for a hit; `changes` say what differs from the last action in its slot;
-    `saved` is how many seconds it took when it was executed."""
+    `saved` is how many seconds it took when it was executed; `is_remote`: a hit that came from another machine."""
 
     layer: str
     name: str
@@ -61,6 +72,7 @@ class Looked:
     detail: str = ""
     changes: tuple[Change, ...] = ()
     saved: float = 0.0
+    is_remote: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,16 +104,27 @@ class Failed:
     detail: str
 
 
+@dataclass(frozen=True)
+class Asked:
+    """A remote cache was asked for a result, or to keep one, and so many bytes went one way or the other."""
+
+    answer: Answer
+    read_bytes: int = 0
+    written_bytes: int = 0
+
+
 @dataclass
 class Journal:
-    """The events of one run, in order."""
+    """The events of one run, in order; those of `asked` in that in which the answers came."""
 
     looked: list[Looked] = field(default_factory=list)
     executed: list[Executed] = field(default_factory=list)
     failed: list[Failed] = field(default_factory=list)
+    asked: list[Asked] = field(default_factory=list)
 
     def summary(self) -> dict[str, Any]:
-        """Counts as JSON has them: by layer `executed` and `cached`; `misses` with reasons; `storing`, `errors`."""
+        """Counts as JSON has them: by layer `executed` and `cached`; `misses` with reasons; `storing`, `errors`; what
+        `remote` caches answered, which is empty where none was asked."""
         return {
             "executed": _counts(event.layer for event in self.executed),
             "cached": _counts(event.layer for event in self.looked if event.reason is None),
@@ -111,6 +134,7 @@ class Journal:
             "errors": _counts(event.reason for event in self.failed),
             "stored_bytes": sum(event.stored_bytes for event in self.executed),
             "seconds_saved": round(sum(event.saved for event in self.looked), 3),
+            "remote": self._remote(),
         }
 
     def line(self) -> str:
@@ -123,9 +147,18 @@ class Journal:
         if total - hits:
             reasons = dict.fromkeys(event.reason.value for event in self.looked if event.reason is not None)
             parts.append(f"{total - hits} {'miss' if total - hits == 1 else 'misses'}: {', '.join(reasons)}")
+        if remote := self._remote():
+            parts.append(f"remote: {remote.get(Answer.HIT.value, 0)} hits, {remote.get(Answer.STORED.value, 0)} stored")
         if self.failed:
             parts.append(f"errors: {', '.join(_error_texts(self.failed))}")
         return ", ".join(parts)
+
+    def _remote(self) -> dict[str, int]:
+        """Counts of what came of asking a remote cache, and the bytes."""
+        if not self.asked:
+            return {}
+        read, written = sum(each.read_bytes for each in self.asked), sum(each.written_bytes for each in self.asked)
+        return {**_counts(each.answer.value for each in self.asked), "bytes_read": read, "bytes_written": written}
 
 
 def _miss(event: Looked) -> dict[str, Any]:

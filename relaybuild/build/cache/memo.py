@@ -6,7 +6,9 @@ seconds may be written again within one tick of the clock, so nothing is remembe
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,8 +30,10 @@ class FileState(NamedTuple):
 
     @classmethod
     def of(cls, path: Path) -> FileState:
-        """The state now; raises OSError."""
+        """The state now; raises OSError, also for what is no file and may have no end."""
         found = os.stat(path)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "not a file", str(path))
         return cls(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
     def is_racy(self, now: float) -> bool:

@@ -75,8 +75,8 @@ class Result:
         """Whether both made the same files."""
         return _facts(self) == _facts(other)
 
-    def encode(self) -> bytes:
-        """An `ActionResult` message."""
+    def encode(self, auxiliary: bytes = b"") -> bytes:
+        """An `ActionResult` message; `auxiliary` is an encoded `Any` that its metadata carry along."""
         files = (
             bytes_field(
                 2,
@@ -91,6 +91,7 @@ class Result:
             optional_field(1, self.origin)
             + bytes_field(3, _timestamp(self.ended - self.seconds))
             + bytes_field(4, _timestamp(self.ended))
+            + optional_field(11, auxiliary)
         )
         return b"".join(files) + bytes_field(9, metadata)
 

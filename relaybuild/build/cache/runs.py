@@ -20,7 +20,7 @@ KEPT = 200
 
 _SUFFIX = ".json"
 _USAGE = "usage"
-_COUNTS = ("executed", "cached", "storing", "errors")
+_COUNTS = ("executed", "cached", "storing", "errors", "remote")
 _LOCK_SECONDS = 0.5
 
 

@@ -8,15 +8,50 @@ from pathlib import Path
 
 DEFAULT_MAX_SIZE = 5_000_000_000
 DEFAULT_NAMESPACE = "main"
+FLUSH_SECONDS = 30.0
 
 
 class Mode(Enum):
-    """What a run may do. RECACHE executes everything and replaces what is there."""
+    """What a run may do with a cache.
+
+    WRITE looks nothing up. VERIFY executes everything and compares the results with those that are there. RECACHE
+    executes everything and replaces what is there.
+    """
 
     OFF = "off"
     READ = "read"
+    WRITE = "write"
     READ_WRITE = "readwrite"
+    VERIFY = "verify"
     RECACHE = "recache"
+
+    @property
+    def may_look_up(self) -> bool:
+        """Whether results are taken."""
+        return self in (Mode.READ, Mode.READ_WRITE)
+
+    @property
+    def may_keep(self) -> bool:
+        """Whether results are kept."""
+        return self not in (Mode.OFF, Mode.READ)
+
+    @property
+    def must_execute(self) -> bool:
+        """Whether everything is executed, whatever is there."""
+        return self in (Mode.VERIFY, Mode.RECACHE)
+
+
+@dataclass(frozen=True)
+class RemoteSettings:
+    """A cache on another machine that is asked for what the local one does not have. Its `mode` is not RECACHE.
+
+    At the end of a run, what is not sent yet is waited for, for at most `flush_seconds`.
+    """
+
+    url: str
+    mode: Mode = Mode.READ_WRITE
+    token: str = field(default="", repr=False)
+    flush_seconds: float = FLUSH_SECONDS
 
 
 @dataclass(frozen=True)
@@ -35,3 +70,4 @@ class CacheSettings:
     secret: bytes = field(default=b"", repr=False)
     max_size: int = DEFAULT_MAX_SIZE
     origin: str = ""
+    remote: RemoteSettings | None = None

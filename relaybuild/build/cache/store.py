@@ -9,10 +9,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
+import tempfile
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from relaybuild.build.cache import slots
 from relaybuild.build.cache.action import Action
@@ -30,8 +34,15 @@ from relaybuild.build.cache.runs import finish_run
 from relaybuild.build.cache.settings import CacheSettings, Mode
 from relaybuild.digest import Digest
 
+if TYPE_CHECKING:
+    from relaybuild.build.cache.remote.client import Conflict, RemoteCache
+
 CLAIM_SECONDS = 60.0
 _MAX_RESERVE = 1_000_000_000
+
+_SENT = (Storing.STORED, Storing.KNOWN, Storing.NOT_WRITABLE)
+_WEAK = (MissReason.NEVER_SEEN, MissReason.EVICTED, MissReason.BYPASSED)
+"""Reasons that say nothing of what a remote cache may have had."""
 
 
 class Cache:
@@ -45,7 +56,10 @@ class Cache:
         self._clock = clock
         self._given: list[Inputs] = []
         self._is_off = folder is None or settings.mode is Mode.OFF
-        self._may_write = folder is not None and folder.is_writable and settings.mode in (Mode.READ_WRITE, Mode.RECACHE)
+        self._may_write = folder is not None and folder.is_writable and settings.mode.may_keep
+        self._opened_remote: RemoteCache | None = None
+        self._is_remote_closed = settings.remote is None or settings.remote.mode is Mode.OFF or self._is_off
+        self._transit: BlobStore | None = None
         if folder is not None:
             view = folder if self._may_write else replace(folder, is_writable=False)
             self.blobs = BlobStore(view)
@@ -85,7 +99,7 @@ class Cache:
         if isinstance(found, Miss) and self._may_write:
             with self.claim(action):
                 # Another process may have been faster.
-                again = self._read(action, slot)
+                again = self._read(action, slot, may_ask=False)
                 if isinstance(again, Miss):
                     return self._executed(action, execute, slot, inputs, found)
                 found = again
@@ -106,6 +120,22 @@ class Cache:
             return
         with exclusive(self.folder, action.key(self.settings.namespace), timeout) as is_ours:
             yield is_ours
+
+    def find_note(self, kind: str, name: str) -> bytes | None:
+        """A note of the remote cache; None if there is none, or no such cache."""
+        remote = self._remote()
+        return remote.find_note(kind, name) if remote is not None else None
+
+    def send_note(self, kind: str, name: str, payload: bytes) -> None:
+        """Give a note to the remote cache, if there is one."""
+        remote = self._remote()
+        if remote is not None:
+            remote.send_note(kind, name, payload)
+
+    def examine_remote(self) -> dict[str, Any] | None:
+        """What the server of the remote cache is and can, as JSON has it; None where there is no such cache."""
+        remote = self._remote()
+        return remote.examine() if remote is not None else None
 
     def bypass(self, layer: str, name: str, why: str, *, slot: str = "") -> None:
         """Write down that something was not even looked up, and why (`plugin-without-id`)."""
@@ -130,9 +160,13 @@ class Cache:
         result = self._described(outputs, seconds)
         key = action.key(self.settings.namespace)
         storing, detail, size = self._stored(action, key, outputs, result, inputs)
+        if storing in _SENT:
+            self._send(action, outputs, result)
         past = self._remember(action, key, slot, result, storing)
         is_same = past is not None and past.result.has_same_outputs(result)
         is_unstable = storing is Storing.CONFLICT or slots.is_contradicted(past, key, result)
+        if storing is Storing.CONFLICT and self.settings.mode is Mode.VERIFY:
+            self._disprove(key, detail)
         self.journal.executed.append(
             Executed(
                 action.layer,
@@ -160,7 +194,12 @@ class Cache:
         return DamagedResult(str(error))
 
     def close(self) -> None:
-        """End the run: write down what was used and what was done, and make room if there is too much."""
+        """End the run: wait for what is sent, write down what was used and done, and make room if there is too much."""
+        if self._opened_remote is not None:
+            for conflict in self._opened_remote.close():
+                self._tell_conflict(conflict)
+            self._opened_remote = None
+            self._is_remote_closed = True
         if self.folder is None:
             return
         self._lease.close()
@@ -182,16 +221,29 @@ class Cache:
         if isinstance(found, Miss):
             event = Looked(action.layer, action.name, slot, found.key, found.reason, found.detail, found.changes)
         else:
-            event = Looked(action.layer, action.name, slot, found.key, saved=found.result.seconds)
+            seconds, is_remote = found.result.seconds, found.is_remote
+            event = Looked(action.layer, action.name, slot, found.key, saved=seconds, is_remote=is_remote)
         self.journal.looked.append(event)
 
-    def _find(self, action: Action, slot: str) -> Hit | Miss:
-        """`lookup`, of which nothing is written down in the journal."""
+    def _find(self, action: Action, slot: str, may_ask: bool = True) -> Hit | Miss:
+        """`lookup`, of which nothing is written down in the journal. `may_ask`: a remote cache, too."""
         own = action.key(self.settings.namespace)
         if self._is_off:
             return Miss(own, MissReason.BYPASSED, "no cache")
-        if self.settings.mode is Mode.RECACHE:
-            return Miss(own, MissReason.BYPASSED, "recache")
+        if self.settings.mode.must_execute:
+            return Miss(own, MissReason.BYPASSED, self.settings.mode.value)
+        found = self._local(action, slot) if self.settings.mode.may_look_up else None
+        if isinstance(found, Hit):
+            return found
+        elsewhere = self._elsewhere(action, own, slot) if may_ask else None
+        if isinstance(elsewhere, Hit):
+            return elsewhere
+        missed = found or Miss(own, MissReason.BYPASSED, self.settings.mode.value)
+        return elsewhere if elsewhere is not None and missed.reason in _WEAK else missed
+
+    def _local(self, action: Action, slot: str) -> Hit | Miss:
+        """What this machine has."""
+        own = action.key(self.settings.namespace)
         problem: Exception | None = None
         for namespace in dict.fromkeys((self.settings.namespace, *self.settings.trusted)):
             try:
@@ -207,6 +259,71 @@ class Cache:
             return Miss(own, _reason(problem), str(problem))
         past = slots.recall(self.records, action.layer, slot) if slot else None
         return Miss(own, *slots.why_missing(past, action, own))
+
+    def _elsewhere(self, action: Action, key: str, slot: str) -> Hit | Miss | None:
+        """What the remote cache has, which this machine has too from then on; None if it was not asked or has nothing.
+
+        Whose it was there, it is this run's own here: a run writes to its own namespace only.
+        """
+        remote = self._remote()
+        if remote is None or not remote.may_read:
+            return None
+        blobs = self._transit_blobs()
+        self._lease.hold(key)
+        found = remote.find(action, blobs)
+        if found is None:
+            return None
+        if not isinstance(found, Result):
+            return Miss(key, found.reason, found.detail)
+        if self._may_write:
+            try:
+                self.records.write(f"ac/{self.settings.namespace}", key, Entry(found, action.encode()).encode())
+            except IndexFailure as failure:
+                self._fail(failure.reason, str(failure))
+        self._remember(action, key, slot, found, Storing.KNOWN)
+        return Hit(key, self.settings.namespace, found, blobs, self._spoiled, is_remote=True)
+
+    def _send(self, action: Action, outputs: Mapping[str, Contents], result: Result) -> None:
+        """Give a result to the remote cache, if there is one that takes it."""
+        remote = self._remote()
+        if remote is None or not remote.may_write:
+            return
+        blobs = self._transit_blobs()
+        if not self._may_write:
+            try:
+                self._put_blobs(outputs, result, blobs)
+            except OSError as error:
+                self._fail(errno.errorcode.get(error.errno or 0, "OSError"), str(error))
+                return
+        remote.send(action, result, blobs)
+
+    def _remote(self) -> RemoteCache | None:
+        """The remote cache of this run, which is opened when it is first needed. Raises UserError if it cannot be."""
+        if self._opened_remote is None and not self._is_remote_closed and self.settings.remote is not None:
+            from relaybuild.build.cache.remote.client import RemoteCache
+
+            origin = self.settings.origin or host_name()
+            self._opened_remote = RemoteCache(self.settings, self.settings.remote, self.journal, origin)
+        return self._opened_remote
+
+    def _transit_blobs(self) -> BlobStore:
+        """Where blobs are that come from a remote cache or go there: a temporary place if this cache is not written."""
+        if self._transit is None:
+            self._transit = self.blobs if self._may_write else BlobStore(_temporary_folder(self))
+        return self._transit
+
+    def _tell_conflict(self, conflict: Conflict) -> None:
+        """Let the journal say of what was executed that others had another result of it."""
+        self._disprove(conflict.key, conflict.detail)
+        for place, event in enumerate(self.journal.executed):
+            if event.key == conflict.key:
+                self.journal.executed[place] = replace(event, detail=conflict.detail, is_unstable=True)
+
+    def _disprove(self, key: str, detail: str) -> None:
+        """Let the journal give the reason for which something was executed again, which turned out another one."""
+        for place, event in enumerate(self.journal.looked):
+            if event.key == key and event.reason is MissReason.BYPASSED:
+                self.journal.looked[place] = replace(event, reason=MissReason.NONDETERMINISTIC, detail=detail)
 
     def _hit(self, action: Action, namespace: str) -> Hit | None:
         """The complete result of an action in a namespace; raises RecordError and BlobError for a damaged one, which is
@@ -230,9 +347,9 @@ class Cache:
             raise
         return Hit(key, namespace, entry.result, self.blobs, self._spoiled)
 
-    def _read(self, action: Action, slot: str) -> tuple[Hit, dict[str, bytes]] | Miss:
+    def _read(self, action: Action, slot: str, may_ask: bool = True) -> tuple[Hit, dict[str, bytes]] | Miss:
         """A hit with all that it holds, or the miss that it is where that cannot be read."""
-        found = self._find(action, slot)
+        found = self._find(action, slot, may_ask)
         if isinstance(found, Miss):
             return found
         try:
@@ -276,7 +393,7 @@ class Cache:
             if not _has_room(self.folder.root, size):
                 return Storing.NO_SPACE, "too little of the file system is free", 0
             self._lease.hold(key)
-            self._put_blobs(outputs, result)
+            self._put_blobs(outputs, result, self.blobs)
             return (*self._publish(action, key, result), size)
         except OSError as error:
             word = errno.errorcode.get(error.errno or 0, "OSError")
@@ -286,12 +403,12 @@ class Cache:
             self._fail(failure.reason, str(failure))
             return Storing.FAILED, failure.reason, 0
 
-    def _put_blobs(self, outputs: Mapping[str, Contents], result: Result) -> None:
+    def _put_blobs(self, outputs: Mapping[str, Contents], result: Result, blobs: BlobStore) -> None:
         for output in result.outputs:
             contents = outputs[output.name]
             if output.contents is not None or isinstance(contents, Digest):
                 continue
-            digest = self.blobs.put_file(contents) if isinstance(contents, Path) else self.blobs.put_bytes(contents)
+            digest = blobs.put_file(contents) if isinstance(contents, Path) else blobs.put_bytes(contents)
             if digest != output.digest:
                 raise OSError(f"'{output.name}' was changed while it was stored")
 
@@ -333,8 +450,25 @@ def open_cache(settings: CacheSettings, clock: Callable[[], float] = time.time) 
     written is no error: the cache then has nothing, or keeps nothing.
     """
     if settings.folder is None or settings.mode is Mode.OFF:
-        return Cache(settings, None, clock)
+        if settings.remote is None or settings.remote.mode is Mode.OFF:
+            return Cache(settings, None, clock)
+        return _passing(settings, clock)
     return Cache(settings, open_folder(settings.folder, is_shared=settings.is_shared), clock)
+
+
+def _passing(settings: CacheSettings, clock: Callable[[], float]) -> Cache:
+    """A cache that is gone with the run, in front of a remote one."""
+    folder = Path(tempfile.mkdtemp(prefix="relaybuild-cache-"))
+    cache = Cache(replace(settings, folder=folder, mode=Mode.READ_WRITE), open_folder(folder), clock)
+    weakref.finalize(cache, shutil.rmtree, folder, ignore_errors=True)
+    return cache
+
+
+def _temporary_folder(cache: Cache) -> CacheFolder:
+    """A folder that is there as long as a cache is."""
+    path = Path(tempfile.mkdtemp(prefix="relaybuild-cache-"))
+    weakref.finalize(cache, shutil.rmtree, path, ignore_errors=True)
+    return open_folder(path)
 
 
 def _is_missing(error: Exception) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from relaybuild.build.cache.journal import Change, Executed, Failed, Journal, Looked, MissReason, Storing
+from relaybuild.build.cache.journal import Answer, Asked, Change, Executed, Failed, Journal, Looked, MissReason, Storing
 
 
 def journal() -> Journal:
@@ -51,6 +51,7 @@ def test_a_summary_counts_by_layer_and_lists_misses_with_reasons() -> None:
         "errors": {"ENOSPC": 2},
         "stored_bytes": 150,
         "seconds_saved": 250.0,
+        "remote": {},
     }
 
 
@@ -65,3 +66,10 @@ def test_reasons_are_the_closed_list() -> None:
         "never-seen changed evicted bypassed integrity incomplete-remote remote-unavailable racy-input "
         "nondeterministic trust format-version"
     ).split()
+
+
+def test_what_a_remote_cache_answered_is_counted_with_its_bytes() -> None:
+    asked = [Asked(Answer.HIT, read_bytes=7), Asked(Answer.HIT, 5), Asked(Answer.STORED, written_bytes=3)]
+    found = Journal(asked=asked)
+    assert found.summary()["remote"] == {"hits": 2, "stored": 1, "bytes_read": 12, "bytes_written": 3}
+    assert found.line() == "nothing looked up, remote: 2 hits, 1 stored"

@@ -29,6 +29,7 @@ def test_runs_add_up(settings: CacheSettings) -> None:
         "cached": {"pass": 1},
         "storing": {"stored": 2},
         "errors": {},
+        "remote": {},
         "misses": {"changed": 1, "never-seen": 1},
         "conflicts": 0,
         "seconds_saved": pytest.approx(0.0, abs=0.1),

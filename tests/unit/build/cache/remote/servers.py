@@ -180,6 +180,7 @@ def grid(folder: Path, how: Grid = Grid()) -> Server:
 
 _NGINX = """
 daemon off;
+master_process off;
 pid "%(folder)s/nginx.pid";
 error_log stderr;
 %(user)s

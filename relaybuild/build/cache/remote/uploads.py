@@ -1,0 +1,75 @@
+"""Work that is done beside a run, in its order, and waited for at its end; does not know what is sent or where."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+
+THREADS = 4
+MAX_WAITING = 4096
+
+
+class Uploads:
+    """A few threads and what waits for them. What finds no place, or is not done in time, is counted as lost."""
+
+    def __init__(self, threads: int = THREADS, max_waiting: int = MAX_WAITING) -> None:
+        """No thread is started before there is something to do."""
+        self._waiting: queue.Queue[Callable[[], None]] = queue.Queue(max_waiting)
+        self._threads = threads
+        self._started = 0
+        self._undone = 0
+        self._lost = 0
+        self._changed = threading.Condition()
+        self._has_ended = False
+
+    def offer(self, work: Callable[[], None]) -> None:
+        """Do some work soon; it must not raise."""
+        with self._changed:
+            if self._has_ended:
+                self._lost += 1
+                return
+            try:
+                self._waiting.put_nowait(work)
+            except queue.Full:
+                self._lost += 1
+                return
+            self._undone += 1
+            if self._started < min(self._threads, self._undone):
+                self._started += 1
+                # A thread that waits for a server must not keep the process alive.
+                threading.Thread(target=self._run, name="relaybuild-upload", daemon=True).start()
+
+    def finish(self, seconds: float) -> int:
+        """Wait until all is done, for at most so many seconds, and take no more work; how much was lost."""
+        end = time.monotonic() + seconds
+        with self._changed:
+            self._has_ended = True
+            while self._undone and (left := end - time.monotonic()) > 0:
+                self._changed.wait(left)
+            self._lost += self._undone
+            self._undone = 0
+            lost, self._lost = self._lost, 0
+        return lost
+
+    def _run(self) -> None:
+        while True:
+            try:
+                work = self._waiting.get(timeout=0.05 if self._has_ended else 1.0)
+            except queue.Empty:
+                if self._has_ended:
+                    return
+                continue
+            try:
+                if not self._is_too_late():
+                    work()
+            finally:
+                with self._changed:
+                    self._undone = max(self._undone - 1, 0)
+                    self._changed.notify_all()
+
+    def _is_too_late(self) -> bool:
+        """Whether nobody waits for work that is still there."""
+        with self._changed:
+            return self._has_ended and not self._undone
