@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 from runners.command import copy_package
 
+import relaybuild
 from relaybuild import registry
+from relaybuild.artifact import own_code
 from relaybuild.artifact.key import Unkeyed
 from relaybuild.build.cache_folder import VARIABLE
 from relaybuild.job import Job
@@ -49,6 +51,15 @@ def _cache(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     with tempfile.TemporaryDirectory(prefix="relaybuild-cache-", ignore_cleanup_errors=True) as folder:
         monkeypatch.setenv(VARIABLE, folder)
         yield
+
+
+@pytest.fixture
+def fixed_code(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Let nobody who edits the checkout while tests run keep these from finding what they have compiled."""
+    folder = tmp_path_factory.mktemp("code")
+    (folder / "code.py").write_text("# stands for all of relaybuild's code\n", encoding="utf-8")
+    monkeypatch.setattr(own_code, "_PACKAGE", folder)
+    monkeypatch.setattr(relaybuild, "IMPORTED_NS", 1 << 63)
 
 
 @pytest.fixture(autouse=True)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from relaybuild.build import cmake, evidence
 from relaybuild.build.cache_folder import cache_folder
 from relaybuild.build.files import make_folder, write_atomically, writing
+from relaybuild.build.variables import detecting
 from relaybuild.digest import Hasher, digest_bytes
 from relaybuild.errors import UserError
 
@@ -29,9 +30,8 @@ _FORMAT = 1
 _ON = frozenset(("1", "ON", "YES", "TRUE", "Y"))
 _OFF = frozenset(("", "0", "OFF", "NO", "FALSE", "N", "IGNORE", "NOTFOUND"))
 _FLAG_LIKE = re.compile(r"use_.*", re.IGNORECASE)
-# What CMake itself and the packages that it finds take from the command line and from the environment.
+# What CMake itself and the packages that it finds take from the command line.
 _CMAKES_OWN = re.compile(r"CMAKE_\w+|\w+_(ROOT|DIR)")
-_CMAKES_VARIABLES = frozenset(("PATH", "INCLUDE", "LIB", "HOME"))
 
 
 @dataclass(frozen=True)
@@ -244,9 +244,8 @@ def _record_path(request: cmake.DetectRequest, cache_dir: Path | None, environ: 
         hasher.field("cmake", (program, *_identity(program)))
     machine = os.uname()
     hasher.field("machine", (machine.sysname, machine.release, machine.machine))
-    for name in sorted(environ):
-        if name in _CMAKES_VARIABLES or _CMAKES_OWN.fullmatch(name):
-            hasher.field("variable", (name, environ[name]))
+    for variable in sorted(detecting(environ).items()):
+        hasher.field("variable", variable)
     return cache_dir / "configure" / f"{hasher.digest()}.json"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +16,14 @@ from typing import Any
 
 from relaybuild.build import cmake
 from relaybuild.build.cmake import DetectRequest
-from relaybuild.build.cmake_files import inputs_of, request_inputs, variables_of
+from relaybuild.build.cmake_files import Inputs, inputs_of, request_inputs, variables_of
 from relaybuild.build.cmake_output import CMakeError, Position, errors_of, searches_of
 from relaybuild.build.cmake_trace import trace_of
 from relaybuild.build.evidence import Subjects
 from relaybuild.build.ninja import find_ninja
 from relaybuild.build.process import Completed, run_together
 from relaybuild.build.share import share_dir
+from relaybuild.build.variables import Reader, shown_to
 from relaybuild.errors import ToolError, UserError
 
 _TOO_OLD = re.compile(r"CMake \S+ or higher is required")
@@ -54,14 +56,11 @@ def detect(request: DetectRequest, folder: Path, environ: Mapping[str, str]) -> 
 
     Raises UserError for an error of the user's script, ToolError for any other.
     """
-    build = folder / "build"
-    request_inputs(build)
     result, trace_file = folder / "result.json", folder / "trace.json"
     (folder / "request.cmake").write_text(_request_text(request, result), encoding="utf-8")
-    completed = _run(request, folder, environ)
+    completed, inputs, variables = _run_informed(request, folder, environ)
     if completed.returncode != 0:
         raise _error(completed, request.config)
-    inputs = inputs_of(build)
     architecture = cmake.python_environment()["CMAKE_LIBRARY_ARCHITECTURE"][0]
     searches = searches_of(completed.output, folder, architecture)
     if inputs is None or searches is None:
@@ -72,12 +71,35 @@ def detect(request: DetectRequest, folder: Path, environ: Mapping[str, str]) -> 
     return Detection(
         result=json.loads(result.read_text(encoding="utf-8")),
         assignments=trace.assignments,
-        subjects=Subjects(files=files) | variables_of(inputs, environ) | searches | trace.subjects,
+        subjects=Subjects(files=files) | variables | searches | trace.subjects,
         opaque=trace.opaque,
     )
 
 
-def _run(request: DetectRequest, folder: Path, environ: Mapping[str, str]) -> Completed:
+def _run_informed(
+    request: DetectRequest, folder: Path, environ: Mapping[str, str]
+) -> tuple[Completed, Inputs | None, Subjects]:
+    """Run CMake, and again if a script turns out to name a variable that it was not shown."""
+    build, named = folder / "build", _named_in(request)
+    while True:
+        shutil.rmtree(build, ignore_errors=True)
+        request_inputs(build)
+        completed = _run(request, folder, environ, named)
+        inputs = inputs_of(build)
+        variables = variables_of(inputs, environ) if inputs is not None else Subjects()
+        if shown_to(Reader.CMAKE, environ, variables.variables).keys() <= shown_to(Reader.CMAKE, environ, named).keys():
+            return completed, inputs, variables
+        named |= variables.variables
+
+
+def _named_in(request: DetectRequest) -> frozenset[str]:
+    """The variables that the scripts of a request name; those of scripts that they include are known after a run."""
+    files = (request.config, *request.modules.values())
+    scripts = frozenset(os.path.abspath(file) for file in files if file is not None)
+    return variables_of(Inputs(scripts, frozenset()), {}).variables
+
+
+def _run(request: DetectRequest, folder: Path, environ: Mapping[str, str], named: frozenset[str]) -> Completed:
     """Run the first cmake that is not too old."""
     *older, last = cmake.find_cmakes(environ)
     arguments = (
@@ -89,14 +111,14 @@ def _run(request: DetectRequest, folder: Path, environ: Mapping[str, str]) -> Co
         "-Wno-dev",
     )
     for program in older:
-        completed = _completed((program, *arguments), environ)
+        completed = _completed((program, *arguments), environ, named)
         if completed.returncode == 0 or not _TOO_OLD.search(completed.output):
             return completed
-    return _completed((last, *arguments), environ)
+    return _completed((last, *arguments), environ, named)
 
 
-def _completed(command: Sequence[str], environ: Mapping[str, str]) -> Completed:
-    (completed,) = run_together([command], environ=environ, timeout=_TIMEOUT)
+def _completed(command: Sequence[str], environ: Mapping[str, str], named: frozenset[str]) -> Completed:
+    (completed,) = run_together([command], environ=environ, reader=Reader.CMAKE, named=named, timeout=_TIMEOUT)
     return completed
 
 

@@ -4,24 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from relaybuild.build.variables import Reader, shown_to
 from relaybuild.errors import ToolError
-
-# Variables by which a user's shell silently changes what gcc, clang or ld write, or where they write it.
-_DROPPED = frozenset(
-    (
-        "CCC_OVERRIDE_OPTIONS",
-        "DEPENDENCIES_OUTPUT",
-        "GCC_COMPARE_DEBUG",
-        "GCC_EXTRA_DIAGNOSTIC_OUTPUT",
-        "LANGUAGE",
-        "LD_RUN_PATH",
-        "LDEMULATION",
-        "SUNPRO_DEPENDENCIES",
-    )
-)
 
 
 @dataclass(frozen=True)
@@ -39,20 +26,28 @@ class Completed:
         return self
 
 
-def tool_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment for a tool: `environ` (default: ours) in the C locale, without variables that change outputs."""
-    source = os.environ if environ is None else environ
-    return {name: value for name, value in source.items() if name not in _DROPPED} | {"LC_ALL": "C"}
+def tool_environment(
+    environ: Mapping[str, str] | None = None, reader: Reader = Reader.TOOL, named: Collection[str] = ()
+) -> dict[str, str]:
+    """The environment for a tool: of `environ` (default: ours) what is registered for it, and what is in `named`, in
+    the C locale."""
+    return shown_to(reader, os.environ if environ is None else environ, named) | {"LC_ALL": "C"}
 
 
 def run_together(
-    commands: Sequence[Sequence[str]], *, environ: Mapping[str, str] | None = None, timeout: float = 60.0
+    commands: Sequence[Sequence[str]],
+    *,
+    environ: Mapping[str, str] | None = None,
+    reader: Reader = Reader.TOOL,
+    named: Collection[str] = (),
+    timeout: float = 60.0,
 ) -> list[Completed]:
     """Run independent short commands at the same time and return them in order, successful or not.
 
-    Raises ToolError if one cannot be started or takes longer than `timeout` seconds.
+    They see what `tool_environment` lets them see. Raises ToolError if one cannot be started or takes longer than
+    `timeout` seconds.
     """
-    environment = tool_environment(environ)
+    environment = tool_environment(environ, reader, named)
     running: list[subprocess.Popen[bytes]] = []
     try:
         for command in commands:

@@ -1,4 +1,4 @@
-"""docs/caching.md names every reason, every command, and tests that exist."""
+"""docs/caching.md names every reason, every command, every variable, and tests that exist."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from relaybuild.build.cache.journal import MissReason
+from relaybuild.build.variables import REGISTRY
 from relaybuild.cli.cache import command
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,6 +25,15 @@ def test_every_reason_is_explained() -> None:
 
 def test_every_command_is_listed() -> None:
     assert set(re.findall(r"^relaybuild cache ([a-z-]+)", PAGE, re.MULTILINE)) == set(command.commands)
+
+
+def test_every_variable_is_listed() -> None:
+    rows = [
+        f"| {', '.join(f'`{name}`' for name in kind.names)} | {kind.keyed.value} "
+        f"| {', '.join(reader.value for reader in kind.readers) or 'nobody'} | {kind.meaning} |"
+        for kind in REGISTRY
+    ]
+    assert "\n".join(["| variables | part of | read by | what they say |", "|---|---|---|---|", *rows, ""]) in PAGE
 
 
 def test_there_are_failures_in_the_table() -> None:

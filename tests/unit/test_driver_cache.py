@@ -16,7 +16,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 import relaybuild
 from relaybuild import driver
-from relaybuild.artifact import own_code
 from relaybuild.errors import UserError
 from relaybuild.ir.expr import Expr, Function, Tuple, const, var
 from relaybuild.ir.module import IRModule
@@ -28,16 +27,7 @@ from relaybuild.passes.infra import PassContext
 from relaybuild.passes.instruments import PassTimingInstrument
 from relaybuild.runtime import load_module
 
-pytestmark = pytest.mark.usefixtures("own_cache")
-
-
-@pytest.fixture(autouse=True)
-def _code_stays_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Let nobody who edits the checkout while tests run keep these from finding what they have compiled."""
-    folder = tmp_path_factory.mktemp("code")
-    (folder / "code.py").write_text("# stands for all of relaybuild's code\n")
-    monkeypatch.setattr(own_code, "_PACKAGE", folder)
-    monkeypatch.setattr(relaybuild, "IMPORTED_NS", 1 << 63)
+pytestmark = pytest.mark.usefixtures("own_cache", "fixed_code")
 
 
 def module(factor: float = 1.0, name: str = "x") -> IRModule:

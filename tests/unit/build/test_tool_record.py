@@ -173,7 +173,7 @@ def test_a_script_that_computes_what_it_runs_is_never_recorded(
     (tmp_path / "place").write_text(str(inner), encoding="utf-8")
     names = {"place": tmp_path / "place", "relative": str(inner).lstrip("/"), "compiler": inner}
     compiler = script(tmp_path / "cc", body.format(**names))
-    environ = environ_with(REAL_CC=str(inner))
+    environ = environ_with(REAL_CC=str(inner), RELAYBUILD_TOOL_VARIABLES="REAL_CC")
     first = tried(settings, compiler, environ)
     with pytest.raises(AssertionError, match="a process was started"):
         known(compiler, environ)
