@@ -62,6 +62,11 @@ def collect(
         return _collected(folder, records, blobs, max_size, moment)
 
 
+def bytes_held(records: Records, blobs: BlobStore) -> int:
+    """How many bytes a cache holds: all blobs, whether or not a record names them, and all records."""
+    return sum(blob.size for blob in blobs.blobs()) + sum(len(row.row.value) for row in records.rows())
+
+
 def _collected(folder: CacheFolder, records: Records, blobs: BlobStore, max_size: int, now: float) -> GcReport:
     found = {blob.hex: blob for blob in blobs.blobs()}
     survey = _survey(records, now)
@@ -142,6 +147,12 @@ def _sweep(folder: CacheFolder, now: float) -> None:
             with contextlib.suppress(OSError):
                 if path.lstat().st_mtime < now - age:
                     _remove_any(path)
+    for path in _listing(folder.locks):
+        with contextlib.suppress(OSError):
+            if path.lstat().st_mtime < now - GRACE_SECONDS:
+                # It goes when it is let go; one that is held stays.
+                with exclusive(folder, path.name, 0.0):
+                    pass
 
 
 def _remove_any(path: Path) -> None:

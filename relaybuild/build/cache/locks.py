@@ -132,21 +132,33 @@ class Lease:
         self._file = None
 
     def _make(self) -> int:
-        file = _open(self._folder, self._path)
-        fcntl.flock(file, fcntl.LOCK_SH)
-        return file
+        while True:
+            file = _open(self._folder, self._path)
+            fcntl.flock(file, fcntl.LOCK_SH)
+            # Before it was locked, it looked like that of a dead process.
+            if _is_named(file, self._path):
+                return file
+            os.close(file)
 
 
 def held(folder: CacheFolder) -> frozenset[str]:
-    """Names of all entries that living processes need; leases of dead ones are removed."""
+    """Names of all entries that living processes need."""
     names: set[str] = set()
+    bury(folder)
+    for path in _files(folder.leases):
+        with contextlib.suppress(OSError):
+            names.update(path.read_text(encoding="ascii", errors="replace").split())
+    return frozenset(names)
+
+
+def bury(folder: CacheFolder) -> int:
+    """Remove the leases of dead processes; how many there were. Those processes have not ended their runs."""
+    count = 0
     for path in _files(folder.leases):
         with contextlib.suppress(OSError):
             if _is_dead(path):
-                remove(path)
-            else:
-                names.update(path.read_text(encoding="ascii", errors="replace").split())
-    return frozenset(names)
+                count += remove(path)
+    return count
 
 
 def _is_dead(path: Path) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from relaybuild.build.cache.cas import BlobStore
 from relaybuild.build.cache.folder import CacheFolder, remove
 from relaybuild.build.cache.journal import Failed, Journal
-from relaybuild.build.cache.locks import exclusive
+from relaybuild.build.cache.locks import bury, exclusive
 from relaybuild.build.cache.records import Records
 
 KEPT = 200
@@ -34,7 +34,7 @@ def finish_run(
         except OSError as error:
             journal.failed.append(Failed("run-summary", str(error)))
     added = sum(event.stored_bytes for event in journal.executed)
-    if added and _add_usage(folder, added) > max_size:
+    if added and _usage_now(folder, records, blobs, added) > max_size:
         # Imported where there is too much, which is seldom.
         from relaybuild.build.cache.gc import collect
 
@@ -113,6 +113,18 @@ def _names(folder: CacheFolder) -> list[str]:
 
 def _numbers(value: Any) -> dict[str, int]:
     return {str(k): int(v) for k, v in value.items()} if isinstance(value, dict) else {}
+
+
+def _usage_now(folder: CacheFolder, records: Records, blobs: BlobStore, added: int) -> int:
+    """About how many bytes the cache holds now, after so many were added; counted where that cannot be known."""
+    if not bury(folder):
+        return _add_usage(folder, added)
+    # A process that was killed has not said what it wrote.
+    from relaybuild.build.cache.gc import bytes_held
+
+    usage = bytes_held(records, blobs)
+    write_usage(folder, usage)
+    return usage
 
 
 def _add_usage(folder: CacheFolder, added: int) -> int:

@@ -166,6 +166,18 @@ def test_what_dead_processes_have_left_is_swept(settings: CacheSettings) -> None
         assert list(cache.folder.tmp.iterdir()) == [fresh]
 
 
+def test_locks_that_nobody_holds_are_swept(settings: CacheSettings) -> None:
+    with open_cache(settings) as cache:
+        assert cache.folder is not None
+        folder = cache.folder
+        with exclusive(folder, "held", 1.0), exclusive(folder, "fresh", 1.0):
+            (folder.locks / "stale").touch()
+            for name in ("held", "stale"):
+                os.utime(folder.locks / name, (1, 1))
+            gc(cache, BIG)
+            assert {path.name for path in folder.locks.iterdir()} == {"held", "fresh"}
+
+
 def test_what_is_remembered_of_files_and_slots_grows_old(settings: CacheSettings) -> None:
     with open_cache(settings) as cache:
         cache.records.remember("0" * 64, digest_bytes(b"x"))

@@ -137,3 +137,22 @@ def test_leases_of_dead_processes_are_removed(folder: CacheFolder) -> None:
     old = time.time() - 25 * 3600
     os.utime(elsewhere, (old, old))
     assert held(folder) == frozenset()
+
+
+def test_a_lease_that_is_taken_for_a_dead_one_is_made_again(
+    folder: CacheFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = locks._open
+
+    def open_and_bury(folder: CacheFolder, path: Path) -> int:
+        file = opened(folder, path)
+        monkeypatch.setattr(locks, "_open", opened)
+        # somebody looks between the opening and the lock
+        assert locks.bury(folder) == 1
+        return file
+
+    monkeypatch.setattr(locks, "_open", open_and_bury)
+    lease = Lease(folder)
+    lease.hold("aa")
+    assert held(folder) == {"aa"}
+    lease.close()

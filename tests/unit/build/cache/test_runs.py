@@ -38,6 +38,24 @@ def test_runs_add_up(settings: CacheSettings) -> None:
     assert runs.totals(runs.read_runs(cache.folder))["runs"] == 0
 
 
+def test_what_a_killed_run_has_written_is_counted_by_the_next(settings: CacheSettings) -> None:
+    with open_cache(settings) as cache:
+        cache.store(action(x=b"1"), {"out": b"1" * 5000})
+    assert cache.folder is not None
+    folder = cache.folder
+    assert runs.read_usage(folder) == 5000
+    # as a killed process leaves it: a blob, and a lease that nobody holds
+    cache.blobs.put_bytes(b"2" * 7000)
+    (folder.leases / folder.temporary().name).touch()
+    with open_cache(settings) as cache:
+        cache.store(action(x=b"3"), {"out": b"3" * 2000})
+    assert 14_000 < runs.read_usage(folder) < 16_000
+    with open_cache(settings) as cache:
+        cache.store(action(x=b"4"), {"out": b"4" * 2000})
+        before = runs.read_usage(folder)
+    assert runs.read_usage(folder) == before + 2000
+
+
 def test_a_run_that_asked_for_nothing_is_none(settings: CacheSettings) -> None:
     with open_cache(settings) as cache:
         pass
