@@ -84,6 +84,8 @@ class Attrs:
 
 InferType = Callable[[Sequence[Type], Any], Type]
 Evaluate = Callable[[Sequence[Any], Any], Any]
+EvaluateRows = Callable[[Sequence[Any], Any, int, int, Any], None]
+"""Values, attributes, `start`, `stop`, `out`: writes rows `start` to `stop` of the result, by its leading axis."""
 Decompose = Callable[[Call], Expr]
 """A typed call to an expression of the same type; the call itself where there is none."""
 StaticForm = Callable[[Call, Sequence[Any]], "Expr | None"]
@@ -98,9 +100,10 @@ class Op:
     """One operator: compared by identity, found by name.
 
     `infer_type(types, attrs)` returns the result type or raises TypeMismatch; `evaluate(values, attrs)` takes and
-    returns numpy arrays (tuples of them for tuple types). `num_inputs` counts arguments; a variadic operator takes one
-    tuple. `compute` is described in `relaybuild.ir.scalar`; `reads_once` tells whether it reads each argument at most
-    once for an element of the result.
+    returns numpy arrays (tuples of them for tuple types). `evaluate_rows`, where it is given, writes any part of the
+    same result where the caller wants it. `num_inputs` counts arguments; a variadic operator takes one tuple. `compute`
+    is described in `relaybuild.ir.scalar`; `reads_once` tells whether it reads each argument at most once for an
+    element of the result.
 
     For passes: `follow_layout` is how a call runs on arguments stored in another layout, `layout_attrs` which of its
     attributes name layouts, `precision` what it does in mixed precision, `fast` the operator that approximates it,
@@ -124,6 +127,7 @@ class Op:
     fast: str | None = None
     decompose: Decompose | None = None
     static_form: StaticForm | None = None
+    evaluate_rows: EvaluateRows | None = None
 
     @property
     def mixed_precision(self) -> Precision:

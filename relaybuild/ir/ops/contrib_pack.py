@@ -1,13 +1,17 @@
-"""Weights rearranged for the host's kernels: what a kernel reads in one row of a register tile lies together."""
+"""Weights rearranged for the host's kernels: what a kernel reads in one row of a register tile lies together.
+
+Weights are large, and memory that was never touched is slow. So results are made in parts, by rows of their leading
+axis, where the caller wants them; what a part needs besides is small. It does not know who keeps the results.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from relaybuild.ir.op import Attrs, Op, OpKind, TypeMismatch
+from relaybuild.ir.op import Attrs, EvaluateRows, InferType, Op, OpKind, TypeMismatch
 from relaybuild.ir.ops._shapes import Array, expect_rank, expect_tensor
 from relaybuild.ir.types import TensorType, Type
 
@@ -89,30 +93,62 @@ def infer_conv(types: Sequence[Type], attrs: PackConvAttrs) -> Type:
     return TensorType(conv_shape(weight.static_shape, attrs), weight.dtype)
 
 
-def evaluate_conv(values: Sequence[Array], attrs: PackConvAttrs) -> Array:
+def fill_conv(values: Sequence[Array], attrs: PackConvAttrs, start: int, stop: int, out: Array) -> None:
     """Blocks of output channels over the channels they read, padded with zeros."""
-    weight = values[0]
+    weight = _by_group(values[0], attrs)
+    channels = range(start * BLOCK, min(stop * BLOCK, weight.shape[0] * weight.shape[1]))
+    dense = weight[0, channels.start : channels.stop] if attrs.groups == 1 else _spread_groups(weight, channels)
+    _fill_blocks(dense, (0, 1), out.transpose(0, 5, 1, 4, 2, 3))
+
+
+def _by_group(weight: Array, attrs: PackConvAttrs) -> Array:
+    """(group, output of the group, input of the group, rows, columns)."""
     if attrs.kernel_layout == "IOHW":
-        ins, outs, rows, columns = weight.shape
-        split = weight.reshape(attrs.groups, ins // attrs.groups, outs, rows, columns)
-        weight = split.transpose(0, 2, 1, 3, 4).reshape(attrs.groups * outs, ins // attrs.groups, rows, columns)
-    dense = weight if attrs.groups == 1 else _spread_groups(weight, attrs.groups)
-    out_blocks, in_blocks = _blocks(dense.shape[0]), _blocks(dense.shape[1])
-    padded = np.zeros((out_blocks * BLOCK, in_blocks * BLOCK, *dense.shape[2:]), dense.dtype)
-    padded[: dense.shape[0], : dense.shape[1]] = dense
-    split = padded.reshape(out_blocks, BLOCK, in_blocks, BLOCK, *dense.shape[2:])
-    return np.ascontiguousarray(split.transpose(0, 2, 4, 5, 3, 1))
+        ins, *rest = weight.shape
+        split: Array = weight.reshape(attrs.groups, ins // attrs.groups, *rest)
+        return split.swapaxes(1, 2)
+    return weight.reshape(attrs.groups, weight.shape[0] // attrs.groups, *weight.shape[1:])
 
 
-def _spread_groups(weight: Array, groups: int) -> Array:
-    """(O, span, rows, columns): the weights of each output at their place in its block's span."""
-    outs_all, ins = weight.shape[:2]
-    span = channel_span(outs_all, ins * groups, groups)
-    dense = np.zeros((outs_all, span.extent, *weight.shape[2:]), weight.dtype)
-    for out in range(outs_all):
-        start = out // (outs_all // groups) * ins - span.start(out // BLOCK)
-        dense[out, start : start + ins] = weight[out]
+def _spread_groups(weight: Array, channels: range) -> Array:
+    """(output, span, rows, columns): the weights of some outputs, each at its place in its block's span."""
+    groups, outs, ins = weight.shape[:3]
+    span = channel_span(groups * outs, groups * ins, groups)
+    dense = np.zeros((len(channels), span.extent, *weight.shape[3:]), weight.dtype)
+    for row, channel in enumerate(channels):
+        group, place = divmod(channel, outs)
+        first = group * ins - span.start(channel // BLOCK)
+        dense[row, first : first + ins] = weight[group, place]
     return dense
+
+
+def _fill_blocks(dense: Array, axes: tuple[int, ...], out: Array) -> None:
+    """Copy `dense` to `out`, where each of the axes is two, (block, lane); lanes beyond the extent become zero.
+
+    The axes are in ascending order.
+    """
+    if any(dense.shape[axis] % BLOCK for axis in axes):
+        out.fill(0)
+    parts = [(dense, out)]
+    for number, axis in enumerate(axes):
+        parts = [part for pair in parts for part in _split_axis(*pair, axis + number)]
+    for source, target in parts:
+        target[...] = source
+
+
+def _split_axis(dense: Array, out: Array, axis: int) -> Iterator[tuple[Array, Array]]:
+    """An axis as (block, lane), with the places for it in `out`: the full blocks, then the one that is not full."""
+    full, rest = divmod(dense.shape[axis], BLOCK)
+    for first, count, lanes in ((0, full, BLOCK), (full, 1, rest)):
+        if count and lanes:
+            part = dense[_along(axis, first * BLOCK, count * lanes)]
+            split = part.reshape(*part.shape[:axis], count, lanes, *part.shape[axis + 1 :])
+            yield split, out[_along(axis, first, count)][_along(axis + 1, 0, lanes)]
+
+
+def _along(axis: int, start: int, count: int) -> tuple[slice, ...]:
+    """The index of `count` places of an axis."""
+    return (*(slice(None),) * axis, slice(start, start + count))
 
 
 def infer_rows(types: Sequence[Type], attrs: PackConvAttrs) -> Type:
@@ -123,14 +159,10 @@ def infer_rows(types: Sequence[Type], attrs: PackConvAttrs) -> Type:
     return TensorType((outs, _blocks(ins), *weight.static_shape[2:], BLOCK), weight.dtype)
 
 
-def evaluate_rows(values: Sequence[Array], attrs: PackConvAttrs) -> Array:
+def fill_rows(values: Sequence[Array], attrs: PackConvAttrs, start: int, stop: int, out: Array) -> None:
     """Each output channel's weights in blocks of 16 input channels, padded with zeros."""
-    weight = values[0] if attrs.kernel_layout == "OIHW" else values[0].transpose(1, 0, 2, 3)
-    outs, ins, rows, columns = weight.shape
-    padded = np.zeros((outs, _blocks(ins) * BLOCK, rows, columns), weight.dtype)
-    padded[:, :ins] = weight
-    split = padded.reshape(outs, _blocks(ins), BLOCK, rows, columns)
-    return np.ascontiguousarray(split.transpose(0, 1, 3, 4, 2))
+    weight = values[0] if attrs.kernel_layout == "OIHW" else values[0].swapaxes(0, 1)
+    _fill_blocks(weight[start:stop], (1,), out.transpose(0, 1, 4, 2, 3))
 
 
 def infer_tiles(types: Sequence[Type], attrs: PackTilesAttrs) -> Type:
@@ -144,14 +176,14 @@ def infer_tiles(types: Sequence[Type], attrs: PackTilesAttrs) -> Type:
     return TensorType((attrs.groups, -(-per_group // attrs.outputs), ins, rows, columns, attrs.outputs), weight.dtype)
 
 
-def evaluate_tiles(values: Sequence[Array], attrs: PackTilesAttrs) -> Array:
+def fill_tiles(values: Sequence[Array], attrs: PackTilesAttrs, start: int, stop: int, out: Array) -> None:
     """Tiles of the output channels of each group; where they do not divide it, the last overlaps the one before."""
     weight = values[0]
     per_group = weight.shape[0] // attrs.groups
-    split = weight.reshape(attrs.groups, per_group, *weight.shape[1:])
-    starts = [min(start, per_group - attrs.outputs) for start in range(0, per_group, attrs.outputs)]
-    tiles = np.stack([split[:, start : start + attrs.outputs] for start in starts], axis=1)
-    return np.ascontiguousarray(tiles.transpose(0, 1, 3, 4, 5, 2))
+    split = weight.reshape(attrs.groups, per_group, *weight.shape[1:])[start:stop]
+    for tile in range(out.shape[1]):
+        first = min(tile * attrs.outputs, per_group - attrs.outputs)
+        out[:, tile] = split[:, first : first + attrs.outputs].transpose(0, 2, 3, 4, 1)
 
 
 def infer_depthwise(types: Sequence[Type], attrs: Attrs) -> Type:
@@ -164,12 +196,9 @@ def infer_depthwise(types: Sequence[Type], attrs: Attrs) -> Type:
     return TensorType((_blocks(channels), rows, columns, BLOCK), weight.dtype)
 
 
-def evaluate_depthwise(values: Sequence[Array], attrs: Attrs) -> Array:
+def fill_depthwise(values: Sequence[Array], attrs: Attrs, start: int, stop: int, out: Array) -> None:
     """Blocks of 16 channels, padded with zeros."""
-    channels, _, rows, columns = values[0].shape
-    padded = np.zeros((_blocks(channels) * BLOCK, rows, columns), values[0].dtype)
-    padded[:channels] = values[0][:, 0]
-    return np.ascontiguousarray(padded.reshape(-1, BLOCK, rows, columns).transpose(0, 2, 3, 1))
+    _fill_blocks(values[0][start * BLOCK : stop * BLOCK, 0], (0,), out.transpose(0, 3, 1, 2))
 
 
 def infer_matmul(types: Sequence[Type], attrs: PackMatMulAttrs) -> Type:
@@ -180,26 +209,10 @@ def infer_matmul(types: Sequence[Type], attrs: PackMatMulAttrs) -> Type:
     return TensorType((_blocks(columns), depth, BLOCK), weight.dtype)
 
 
-def evaluate_matmul(values: Sequence[Array], attrs: PackMatMulAttrs) -> Array:
+def fill_matmul(values: Sequence[Array], attrs: PackMatMulAttrs, start: int, stop: int, out: Array) -> None:
     """Panels of 16 columns, padded with zeros."""
     weight = values[0] if attrs.transposed else values[0].T
-    columns, depth = weight.shape
-    padded = np.zeros((_blocks(columns) * BLOCK, depth), weight.dtype)
-    padded[:columns] = weight
-    return np.ascontiguousarray(padded.reshape(-1, BLOCK, depth).transpose(0, 2, 1))
-
-
-_WINOGRAD = np.array(
-    [
-        [1 / 4, 0, 0],
-        [-1 / 6, -1 / 6, -1 / 6],
-        [-1 / 6, 1 / 6, -1 / 6],
-        [1 / 24, 1 / 12, 1 / 6],
-        [1 / 24, -1 / 12, 1 / 6],
-        [0, 0, 1],
-    ]
-)
-"""The weight transform of F(4x4, 3x3), after Lavin and Gray (2015), for the points 0, 1, -1, 2, -2."""
+    _fill_blocks(weight[start * BLOCK : stop * BLOCK], (0,), out.transpose(0, 2, 1))
 
 
 def infer_winograd(types: Sequence[Type], attrs: Attrs) -> Type:
@@ -212,24 +225,57 @@ def infer_winograd(types: Sequence[Type], attrs: Attrs) -> Type:
     return TensorType((_blocks(outs), 36, _blocks(ins), BLOCK, BLOCK), weight.dtype)
 
 
-def evaluate_winograd(values: Sequence[Array], attrs: Attrs) -> Array:
-    """G w G^T of each pair of channels, in blocks padded with zeros."""
+_INPUTS_AT_ONCE = 64
+"""Input channels that Winograd's transform takes at a time, for which all it needs stays in the second-level cache."""
+
+
+def fill_winograd(values: Sequence[Array], attrs: Attrs, start: int, stop: int, out: Array) -> None:
+    """G w G^T of each pair of channels, in blocks padded with zeros; G is that of F(4x4, 3x3).
+
+    Computed in double precision, operation by operation, so that every machine gets the same bits: a matrix product
+    adds in the order that suits the processor.
+    """
     weight = values[0]
     outs, ins = weight.shape[:2]
-    transform = _WINOGRAD.astype(np.float64)
-    padded = np.zeros((_blocks(outs) * BLOCK, _blocks(ins) * BLOCK, 3, 3), weight.dtype)
-    padded[:outs, :ins] = weight
-    kernel = np.kron(transform, transform).astype(weight.dtype)
-    points = padded.reshape(-1, 9) @ kernel.T
-    split = points.reshape(_blocks(outs), BLOCK, _blocks(ins), BLOCK, 36)
-    return np.ascontiguousarray(split.transpose(0, 4, 2, 3, 1))
+    filters = weight.reshape(outs, ins, 9).transpose(2, 1, 0)
+    for row, block in enumerate(range(start, stop)):
+        lanes = min(BLOCK, outs - block * BLOCK)
+        points = out[row].reshape(36, -1, BLOCK)
+        for first in range(0, points.shape[1], _INPUTS_AT_ONCE):
+            target = points[:, first : first + _INPUTS_AT_ONCE]
+            part = filters[:, first : first + _INPUTS_AT_ONCE, block * BLOCK : block * BLOCK + lanes]
+            taps = np.zeros((9, *target.shape[1:]), np.float64)
+            taps[:, : part.shape[1], :lanes] = part
+            square = taps.reshape(3, 3, *taps.shape[1:])
+            tall = np.stack(_six_of_three(square[0], square[1], square[2]))
+            for column, values_of_column in enumerate(_six_of_three(tall[:, 0], tall[:, 1], tall[:, 2])):
+                target[column::6] = values_of_column
+
+
+def _six_of_three(first: Array, second: Array, third: Array) -> tuple[Array, ...]:
+    """G (first, second, third), after Lavin and Gray (2015), for the points 0, 1, -1, 2, -2."""
+    ends, middle = (first + third) / 6, second / 6
+    far, slope = first / 24 + third / 6, second / 12
+    return first / 4, -(ends + middle), middle - ends, far + slope, far - slope, third
+
+
+def _packing(name: str, infer: InferType, fill: EvaluateRows, attrs_type: type[Attrs] = Attrs) -> Op:
+    """An operator on one weight, by its type rule and the function that makes rows of its result."""
+
+    def evaluate(values: Sequence[Array], attrs: Attrs) -> Array:
+        kind = expect_tensor(infer([TensorType(values[0].shape, values[0].dtype.name)], attrs))
+        out = np.empty(kind.static_shape, kind.dtype)
+        fill(values, attrs, 0, out.shape[0], out)
+        return out
+
+    return Op(name, 1, infer, evaluate, OpKind.OPAQUE, attrs_type, arg_names=("weight",), evaluate_rows=fill)
 
 
 OPS = (
-    Op("contrib.pack_conv2d", 1, infer_conv, evaluate_conv, OpKind.OPAQUE, PackConvAttrs, arg_names=("weight",)),
-    Op("contrib.pack_rows", 1, infer_rows, evaluate_rows, OpKind.OPAQUE, PackConvAttrs, arg_names=("weight",)),
-    Op("contrib.pack_tiles", 1, infer_tiles, evaluate_tiles, OpKind.OPAQUE, PackTilesAttrs, arg_names=("weight",)),
-    Op("contrib.pack_depthwise", 1, infer_depthwise, evaluate_depthwise, OpKind.OPAQUE, arg_names=("weight",)),
-    Op("contrib.pack_winograd", 1, infer_winograd, evaluate_winograd, OpKind.OPAQUE, arg_names=("weight",)),
-    Op("contrib.pack_matmul", 1, infer_matmul, evaluate_matmul, OpKind.OPAQUE, PackMatMulAttrs, arg_names=("weight",)),
+    _packing("contrib.pack_conv2d", infer_conv, fill_conv, PackConvAttrs),
+    _packing("contrib.pack_rows", infer_rows, fill_rows, PackConvAttrs),
+    _packing("contrib.pack_tiles", infer_tiles, fill_tiles, PackTilesAttrs),
+    _packing("contrib.pack_depthwise", infer_depthwise, fill_depthwise),
+    _packing("contrib.pack_winograd", infer_winograd, fill_winograd),
+    _packing("contrib.pack_matmul", infer_matmul, fill_matmul, PackMatMulAttrs),
 )
