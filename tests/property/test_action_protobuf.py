@@ -74,16 +74,14 @@ def time_of(nanoseconds: int) -> str:
     return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%dT%H:%M:%S}.{rest:09d}Z"
 
 
+def below_of(inputs: Mapping[str, Digest], folder: str) -> dict[str, Digest]:
+    return {name[len(folder) + 1 :]: each for name, each in inputs.items() if name.startswith(f"{folder}/")}
+
+
 def tree(oracle: Oracle, inputs: Mapping[str, Digest]) -> list[bytes]:
     """The directories that hold some files, the root first, by protocol buffers."""
     heads = sorted({name.partition("/")[0] for name in inputs}, key=str.encode)
-    below = {
-        head: tree(
-            oracle, {name[len(head) + 1 :]: each for name, each in inputs.items() if name.startswith(head + "/")}
-        )
-        for head in heads
-        if head not in inputs
-    }
+    below = {head: tree(oracle, below_of(inputs, head)) for head in heads if head not in inputs}
     root = oracle(
         "Directory",
         {
