@@ -152,7 +152,7 @@ class Workspace:
         self._write_rules(ninja)
         # Ninja starts steps in the order of the file: the longest first, so that none is left running alone at the end.
         for unit in sorted(compiled, key=lambda unit: (-len(unit.text), unit.name)):
-            flags = (*_include_flags(unit.include_dirs), *unit.flags)
+            flags = (*_include_flags(unit.include_dirs), *self._place_flags(unit), *unit.flags)
             variables = {"flags": flags} if flags else {}
             ninja.build([_object(unit)], _RULES[unit.language], [_source(unit)], implicit=[_STAMP], variables=variables)
         weights = self.weights
@@ -164,6 +164,16 @@ class Workspace:
         ninja.build([LIBRARY], "link", [*objects, *([weights.object] if weights.object else [])], implicit=[_STAMP])
         ninja.default([LIBRARY])
         return ninja.text()
+
+    def _place_flags(self, unit: Unit) -> list[str]:
+        """What keeps the directory out of a unit's debug information, which alone would tell it.
+
+        Where there is none, nor is there a flag with a path: a launcher may take such a flag for part of what is made.
+        """
+        compiler = self.compilers.of(unit)
+        words = (*compiler.command[1:], *compiler.cflags, *unit.flags)
+        is_debug = any(word.startswith("-g") for word in words)
+        return [f"-ffile-prefix-map={os.path.realpath(self.directory)}=."] if is_debug else []
 
     def _write_rules(self, ninja: NinjaWriter) -> None:
         """The compile, assemble and link rules.
@@ -180,7 +190,6 @@ class Workspace:
                     (
                         *compiler.command,
                         *compiler.cflags,
-                        f"-ffile-prefix-map={os.path.realpath(self.directory)}=.",
                         *_include_flags(spec.include_dirs),
                         Ref("flags"),
                         *("-MD", "-MF", depfile, "-c", Ref("in"), "-o", Ref("out")),
