@@ -207,7 +207,8 @@ def _facts(result: Result) -> list[tuple[str, Digest, bool]]:
 
 
 def _timestamp(seconds: float) -> bytes:
-    nanoseconds = max(round(seconds * _NANOSECONDS), 0)
+    # In two parts: all nanoseconds since the epoch are more than a float can tell apart.
+    nanoseconds = max(int(seconds // 1) * _NANOSECONDS + round(seconds % 1 * _NANOSECONDS), 0)
     return varint_field(1, nanoseconds // _NANOSECONDS) + varint_field(2, nanoseconds % _NANOSECONDS)
 
 
