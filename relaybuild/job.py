@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from relaybuild.build.cache.settings import Mode
 from relaybuild.build.cache.store import Cache
 from relaybuild.build.files import make_folder
 from relaybuild.build.toolchain import Toolchain
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import RelayBuildError, UserError
 from relaybuild.events import Event
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Literal, TypeVar, overload
 
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import UserError
 
 F = TypeVar("F", bound=Callable[..., Any])

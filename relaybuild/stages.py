@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from relaybuild.build.cxx import probe_cxx
 from relaybuild.build.library import BuildReport, LibrarySpec, Unit, WeightBlob, build_library
 from relaybuild.build.toolchain import KERNEL_CFLAGS, Toolchain
 from relaybuild.compilation.weights import evaluate_weights
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import UserError
 from relaybuild.events import Event
 from relaybuild.identifier import c_identifier

@@ -7,10 +7,10 @@ import functools
 import platform
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import UserError
 
 

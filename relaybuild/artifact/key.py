@@ -9,7 +9,7 @@ import copy
 import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from relaybuild.build.cache.store import Cache
 from relaybuild.build.toolchain import Toolchain
 from relaybuild.build.trees import TreeInputs
 from relaybuild.build.variables import invalidating
+from relaybuild.dataclass import dataclass
 from relaybuild.digest import Digest
 
 if TYPE_CHECKING:

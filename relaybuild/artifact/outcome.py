@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from relaybuild.build.cache.journal import Journal
+from relaybuild.dataclass import dataclass
 
 STAGES = ("import", "pass", "partition", "codegen", "object", "link")
 

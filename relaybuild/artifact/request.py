@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import UserError
 from relaybuild.identifier import c_identifier
 from relaybuild.target import Target

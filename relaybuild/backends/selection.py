@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from relaybuild.build.configure import BackendModule, BackendSettings, configure, flag_texts
 from relaybuild.build.share import share_dir
+from relaybuild.dataclass import dataclass
 from relaybuild.partition.backend import Backend, all_backends
 
 HOST_NAME = "host"

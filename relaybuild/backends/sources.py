@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from relaybuild.backends.generation import Region
@@ -12,6 +11,7 @@ from relaybuild.backends.selection import Selection
 from relaybuild.build.configure import BackendSettings
 from relaybuild.build.library import Unit
 from relaybuild.build.toolchain import KERNEL_CFLAGS
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import UserError
 from relaybuild.partition.backend import Backend, SourceUnit, all_backends
 from relaybuild.partition.region_text import LibraryModule, library_unit, region_unit

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from relaybuild.build.cache.action import Action, ActionBuilder
@@ -24,6 +23,7 @@ from relaybuild.build.object_layer import OUTPUT, KnownObject, ObjectLayer
 from relaybuild.build.process import tool_environment
 from relaybuild.build.step_clock import StepClock
 from relaybuild.build.workspace import LIBRARY, OBJECT, OnProgress, Workspace, unit_file_of
+from relaybuild.dataclass import dataclass
 from relaybuild.digest import Digest, Hasher, digest_file
 
 _WAIT_SECONDS = 600.0

@@ -10,9 +10,9 @@ import struct
 import sys
 import sysconfig
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import UserError
 
 

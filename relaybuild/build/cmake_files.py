@@ -6,10 +6,10 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from relaybuild.build.evidence import Subjects
+from relaybuild.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from relaybuild.build.evidence import Subjects
+from relaybuild.dataclass import dataclass
 
 _BLOCK = re.compile(
     r"CMake (?P<kind>Error|Warning|Deprecation Warning|Debug Log)(?: \(dev\))?"

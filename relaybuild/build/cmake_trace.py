@@ -11,12 +11,12 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from relaybuild.build.cmake_files import Inputs
 from relaybuild.build.cmake_output import Position
 from relaybuild.build.evidence import Subjects
+from relaybuild.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ import os
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -20,6 +19,7 @@ from relaybuild.build import cmake, evidence
 from relaybuild.build.cache_folder import cache_folder
 from relaybuild.build.files import make_folder, write_atomically, writing
 from relaybuild.build.variables import detecting
+from relaybuild.dataclass import dataclass
 from relaybuild.digest import Hasher, digest_bytes
 from relaybuild.errors import UserError
 

@@ -11,7 +11,6 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from relaybuild.build.toolchain import (
     resolve_command,
     without_launchers,
 )
+from relaybuild.dataclass import dataclass
 from relaybuild.digest import Digest, Hasher
 from relaybuild.errors import UserError
 

@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from relaybuild.build.ninja import find_ninja
 from relaybuild.build.process import Completed, run_together
 from relaybuild.build.share import share_dir
 from relaybuild.build.variables import Reader, shown_to
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import ToolError, UserError
 
 _TOO_OLD = re.compile(r"CMake \S+ or higher is required")

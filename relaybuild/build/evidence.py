@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from relaybuild.dataclass import dataclass
 from relaybuild.digest import digest_file
 
 

@@ -11,9 +11,10 @@ import functools
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from relaybuild.build.cache.wire import WireError, bytes_field, expect_text, read_fields
+from relaybuild.dataclass import dataclass
 
 _NAME = re.compile(r"(?:include/[0-9]+|system)(?:/(?!\.{0,2}(?:/|\Z))[^/\0]+)+")
 _ASKED = re.compile(r"__has_include(?:_next)?\s*\(\s*(?:<([^>\n]+)>|\"([^\"\n]+)\")")

@@ -7,7 +7,6 @@ anywhere before are taken from there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from relaybuild.build.cache.store import Cache
@@ -23,6 +22,7 @@ from relaybuild.build.toolchain import Toolchain
 from relaybuild.build.weights import WeightBlob as WeightBlob
 from relaybuild.build.weights import check_weights
 from relaybuild.build.workspace import LINK, OBJECT, OnProgress, Workspace, layer_of
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import InternalError
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from relaybuild.build.cxx import CxxCompiler
 from relaybuild.build.toolchain import Toolchain
 from relaybuild.build.weights import WeightBlob
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import InternalError
 
 _UNIT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.]*")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from relaybuild.build.cache.action import Action, ActionBuilder, is_hex_digest
@@ -19,6 +19,7 @@ from relaybuild.build.object_layer import objection_to_flags
 from relaybuild.build.variables import invalidating
 from relaybuild.build.weights import WeightBlob
 from relaybuild.build.workspace import LINK, Workspace
+from relaybuild.dataclass import dataclass
 from relaybuild.digest import Digest, Hasher
 
 OUTPUT = "library"

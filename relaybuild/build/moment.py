@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from relaybuild.build.files import temporary_beside
+from relaybuild.dataclass import dataclass
 
 _SECOND = 1_000_000_000
 _COARSEST = 2 * _SECOND

@@ -14,11 +14,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 from relaybuild.build.process import run_together, tool_environment
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import InternalError, ToolError, UserError
 
 _WIDTH = 110

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from relaybuild.build.cache.action import Action, ActionBuilder
@@ -25,6 +25,7 @@ from relaybuild.build.moment import Moment
 from relaybuild.build.notes import Notes
 from relaybuild.build.variables import invalidating
 from relaybuild.build.workspace import OBJECT, Workspace
+from relaybuild.dataclass import dataclass
 from relaybuild.digest import Digest, Hasher, digest_bytes, digest_file
 
 OUTPUT = "object"

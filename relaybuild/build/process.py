@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 from relaybuild.build.variables import Reader, shown_to
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import ToolError
 
 

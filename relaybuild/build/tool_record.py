@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from relaybuild.build.moment import Moment
 from relaybuild.build.notes import Notes
 from relaybuild.build.process import run_together
 from relaybuild.build.variables import invalidating
+from relaybuild.dataclass import dataclass
 from relaybuild.digest import Hasher
 from relaybuild.errors import ToolError
 

@@ -8,7 +8,6 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from relaybuild.build.files import writing
 from relaybuild.build.moment import Moment
 from relaybuild.build.process import Completed, run_together
 from relaybuild.build.tool_record import LAUNCHERS, ToolRecords
+from relaybuild.dataclass import dataclass
 from relaybuild.digest import Digest, Hasher, digest_file
 from relaybuild.errors import UserError
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from relaybuild.build.cache.memo import FileState, Inputs, Memory
+from relaybuild.dataclass import dataclass
 from relaybuild.digest import Digest, Hasher, digest_file
 
 Wanted = Callable[[str], bool]

@@ -6,9 +6,10 @@ What is not named here is read by nobody: tools never see it, and relaybuild doe
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from fnmatch import fnmatchcase
+
+from relaybuild.dataclass import dataclass
 
 TOOL_VARIABLES = "RELAYBUILD_TOOL_VARIABLES"
 """The variable that names further ones, for compilers that read variables of their own."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from relaybuild.build.elf import ALIGNMENT, can_write_for, write_data_object
 from relaybuild.build.files import write_atomically, write_if_changed
 from relaybuild.build.toolchain import Toolchain
+from relaybuild.dataclass import dataclass
 from relaybuild.digest import digest_file
 from relaybuild.errors import InternalError, UnsupportedError
 

@@ -15,7 +15,6 @@ import contextlib
 import os
 import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from relaybuild.build.files import make_folder, no_space, write_if_changed, writing
@@ -23,6 +22,7 @@ from relaybuild.build.library_spec import Compilers, LibrarySpec, Unit
 from relaybuild.build.link_errors import collision
 from relaybuild.build.ninja import FinishedEdge, NinjaWriter, Ref, read_dependencies, run_ninja
 from relaybuild.build.weights import WeightFiles, weight_files, write_weights
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import ToolError, UserError
 
 OBJECT, LINK = "object", "link"

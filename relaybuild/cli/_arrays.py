@@ -6,7 +6,6 @@ import functools
 import re
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from relaybuild.build.files import write_atomically
 from relaybuild.cli._text import shape_text
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import UserError
 from relaybuild.runtime.spec import TensorSpec
 

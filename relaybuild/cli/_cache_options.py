@@ -6,7 +6,6 @@ import contextlib
 import functools
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +16,7 @@ from relaybuild.build.cache.journal import Journal, MissReason
 from relaybuild.build.cache.settings import CacheSettings, Mode
 from relaybuild.build.cache.store import Cache
 from relaybuild.cli import _options
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import UserError
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -10,7 +10,8 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from relaybuild.dataclass import dataclass
 
 BLOCK_SECONDS = 0.02
 WARM_UP_SECONDS = 0.3

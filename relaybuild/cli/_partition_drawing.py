@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from relaybuild.cli._drawing.page import Legend, page
 from relaybuild.cli._drawing.svg import Node, draw
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Call, Constant, Expr, Function, GlobalVar, If, Let, Tuple, TupleGetItem, Var
 from relaybuild.ir.types import TensorType, TupleType, Type
 from relaybuild.partition.constants import constant_exprs

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,6 +14,7 @@ import click
 
 from relaybuild.build.files import write_if_changed
 from relaybuild.cli import _options
+from relaybuild.dataclass import dataclass
 
 if TYPE_CHECKING:
     from relaybuild.passes.infra import PassContext, PassInstrument

@@ -9,13 +9,13 @@ import importlib
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from relaybuild.cli._arrays import Array
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import RelayBuildError, UserError
 
 

@@ -8,7 +8,6 @@ import platform
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from relaybuild.cli import _arrays, _library, _measure, _options, _peers, _repro
 from relaybuild.cli._measure import Spread
 from relaybuild.cli._progress import progress
 from relaybuild.cli._text import table, time_text
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import UserError
 
 

@@ -8,8 +8,9 @@ a branch: that is computed anew in the branch of the `If` that hands its gradien
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import UnsupportedError
 from relaybuild.ir import trampoline
 from relaybuild.ir.expr import Call, Constant, Expr, If, Tuple, TupleGetItem, Var

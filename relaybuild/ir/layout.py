@@ -8,13 +8,14 @@ exactly. Knows nothing of expressions, and no operator by name.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from math import prod
 from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.types import Extent, TensorType
 
 LayoutAxes: TypeAlias = "tuple[tuple[str, int], ...]"

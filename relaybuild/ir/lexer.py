@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from itertools import accumulate
 
+from relaybuild.dataclass import dataclass
 from relaybuild.diagnostics import Diagnostic, Source
 
 METADATA = "#[metadata]"

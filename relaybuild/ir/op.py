@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from difflib import get_close_matches
 from enum import Enum
 from functools import cache
@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import TypeCheckError, UserError
 from relaybuild.ir.expr import Call, Expr, Span
 from relaybuild.ir.layout import FollowLayout, LayoutAttrs

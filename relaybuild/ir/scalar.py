@@ -21,9 +21,9 @@ side is evaluated, so a padded load may index outside its argument on the side t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.types import TensorType
 
 Index: TypeAlias = Any

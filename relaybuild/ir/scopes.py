@@ -8,8 +8,8 @@ A node belongs to the innermost scope that encloses all its uses: the lowest com
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.adt import Constructor, Match
 from relaybuild.ir.ancestry import Place, common_ancestor
 from relaybuild.ir.expr import Constant, Expr, Function, GlobalVar, If, Let, Var

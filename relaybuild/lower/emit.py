@@ -7,8 +7,9 @@ only where its index is valid; a `select` on data is computed without branching.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import InternalError, UnsupportedError
 from relaybuild.ir.scalar import UNARY
 from relaybuild.lower.index import Axis, Index

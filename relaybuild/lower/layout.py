@@ -8,8 +8,9 @@ pad lanes and its halo, on every run.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from relaybuild.dataclass import dataclass
 from relaybuild.lower.index import Index, IndexLike
 
 BLOCK = 16

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
+from relaybuild.dataclass import dataclass
 from relaybuild.lower.index import Axis, Index, IndexLike
 
 

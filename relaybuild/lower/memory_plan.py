@@ -7,7 +7,8 @@ Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference" (
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from relaybuild.dataclass import dataclass
 
 ALIGNMENT = 64
 

@@ -10,9 +10,9 @@ stay, marks for the host are made anew, so that two runs are one run with both l
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Call, Expr, Function, RefCreate, RefRead, RefWrite, Tuple, TupleGetItem
 from relaybuild.ir.module import IRModule
 from relaybuild.partition.backend import HOST

@@ -6,8 +6,8 @@ It knows neither programs nor operators.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.types import TensorType
 
 _DLPACK_CODES = {"float": "kDLFloat", "int": "kDLInt", "uint": "kDLUInt", "bool": "kDLBool", "bfloat": "kDLBfloat"}

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
 
+from relaybuild.dataclass import dataclass
 from relaybuild.lower.memory_plan import ALIGNMENT
 from relaybuild.partition.c_text import Port, c_string, infos_pointer, tensor_infos
 from relaybuild.partition.csource_layout import Buffer, RegionLayout

@@ -12,9 +12,9 @@ of Pearce and Kelly ("A dynamic topological sort algorithm for directed acyclic 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Expr, Function, Tuple
 from relaybuild.ir.module import IRModule
 from relaybuild.partition.backend import HOST

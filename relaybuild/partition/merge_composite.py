@@ -9,10 +9,10 @@ check refuses it, and where the order of effects would change.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, ClassVar, TypeAlias
 
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import UserError
 from relaybuild.ir.adt import Match as MatchExpr
 from relaybuild.ir.expr import Call, Function, If

@@ -10,9 +10,9 @@ and `added(call, value)` says afterwards what such a call adds to the value.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import isclose
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Call, Constant, Expr
 from relaybuild.ir.op import get_op
 from relaybuild.ir.ops.bias_add import BiasAddAttrs

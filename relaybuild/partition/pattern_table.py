@@ -7,9 +7,9 @@ register takes the place of a backend's own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, TypeAlias, overload
 
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import UserError
 from relaybuild.ir.pattern import Check, DFPattern
 from relaybuild.partition.backend import all_backends

@@ -7,8 +7,8 @@ holds its bytes and exports S as a packed function.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from relaybuild.dataclass import dataclass
 from relaybuild.partition.backend import GeneratedCode, SourceUnit
 from relaybuild.partition.c_text import Port, c_bytes, c_string, infos_pointer, tensor_infos
 

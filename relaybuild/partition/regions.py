@@ -10,11 +10,11 @@ which has marks of its own, of the tag "default".
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from typing import TypeGuard
 
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import UserError
 from relaybuild.ir.expr import Call, Expr, Function, RefCreate, RefRead, RefWrite, Tuple, TupleGetItem
 from relaybuild.ir.module import IRModule

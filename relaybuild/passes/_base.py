@@ -9,11 +9,12 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from functools import cache
 from typing import ClassVar, TextIO, cast
 
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import InternalError, RelayBuildError, UserError
 from relaybuild.ir.expr import Function
 from relaybuild.ir.module import IRModule

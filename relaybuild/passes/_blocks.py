@@ -7,8 +7,8 @@ expressions. The scopes of `relaybuild.ir.scopes` are finer: each let begins one
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Expr, Function, Let
 from relaybuild.ir.scopes import Scope, ScopeTree, common_scope, scope_tree
 

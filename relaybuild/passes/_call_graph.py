@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Call, GlobalVar
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.visitor import post_order

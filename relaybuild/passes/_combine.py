@@ -10,9 +10,10 @@ of them stood. Knows no operator but those that join and slice.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Call, Constant, Expr, Function, Let, Tuple, Var
 from relaybuild.ir.op import Op, OpKind, call_op
 from relaybuild.ir.structural import attr_value, constant_digest

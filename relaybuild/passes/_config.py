@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import UserError
 
 

@@ -6,10 +6,10 @@ import copy
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Expr
 from relaybuild.ir.module import IRModule
 from relaybuild.passes._config import ConfigKey, checked_config, config_keys, get_config_key

@@ -7,8 +7,9 @@ where it is called (a parameter, a result, a field) is taken to have one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.adt import Constructor, Match
 from relaybuild.ir.expr import Call, Expr, Function, GlobalVar, If, Let, RefCreate, RefRead, RefWrite, Var
 from relaybuild.ir.module import IRModule

@@ -9,9 +9,10 @@ choose first: anchors and what is element-wise, then injective operators, then t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Call, Constant, Expr, Tuple, TupleGetItem
 from relaybuild.ir.op import Op, OpKind
 from relaybuild.ir.types import Dim, TensorType, TupleType, Type, type_children

@@ -9,9 +9,10 @@ brought back, once for all such users. A change that meets the storage it asks f
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeAlias
 
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import InternalError, UserError
 from relaybuild.ir.expr import Call, Expr, Function, Let, Tuple, TupleGetItem, Var
 from relaybuild.ir.layout import Layout, LayoutCall, is_plain

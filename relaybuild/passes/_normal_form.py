@@ -7,8 +7,9 @@ keep their order as long as every node that has one is bound.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Expr, Function, Let, Var
 from relaybuild.ir.scopes import Scope, is_atom
 from relaybuild.passes._blocks import Blocks, find_blocks, is_sealed

@@ -8,11 +8,12 @@ positive.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 import numpy as np
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Call, Constant, Expr
 from relaybuild.ir.layout import is_plain
 from relaybuild.ir.op import call_op

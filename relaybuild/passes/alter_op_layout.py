@@ -11,9 +11,9 @@ follow a layout. Without rules nothing changes: the host chooses layouts of its 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Call, Expr, Function
 from relaybuild.ir.module import IRModule
 from relaybuild.passes._layouts import LayoutPropagation, with_layouts

@@ -7,9 +7,9 @@ so that each can take the cast into its kernel, and what lies in memory between 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Call, Expr, Function
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.op import OpKind

@@ -7,9 +7,9 @@ nn.batch_flatten(x) ->  reshape(x)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Call, Expr, Function, Tuple, TupleGetItem
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.op import call_op

@@ -7,9 +7,9 @@ The right sides must agree in their batch axes; what follows is joined as far as
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Call, Expr, Function
 from relaybuild.ir.module import IRModule
 from relaybuild.passes._combine import ParallelOp, attrs_key, combine_parallel, joined_along

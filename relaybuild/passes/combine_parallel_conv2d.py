@@ -7,9 +7,10 @@ as far as they agree (`relaybuild.passes._combine`).
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Call, Expr, Function
 from relaybuild.ir.layout import is_plain
 from relaybuild.ir.module import IRModule

@@ -6,9 +6,10 @@ Weights may have different numbers of rows; what follows is joined as far as it 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Call, Expr, Function
 from relaybuild.ir.module import IRModule
 from relaybuild.passes._combine import ParallelOp, attrs_key, combine_parallel, joined_along

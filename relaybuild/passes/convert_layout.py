@@ -9,9 +9,9 @@ channels become last gets its output channels last. What follows is carried out 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import UserError
 from relaybuild.ir.expr import Call, Expr, Function
 from relaybuild.ir.module import IRModule

@@ -7,9 +7,9 @@ nothing uses are in no program, and need no pass.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Expr, Function, Let, Var
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.scopes import scope_tree

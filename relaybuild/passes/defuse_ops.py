@@ -5,9 +5,9 @@ Functions that another compiler is to see, or that make up one operator of a bac
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Call, Expr, Function
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.visitor import post_order

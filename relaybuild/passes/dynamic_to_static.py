@@ -9,11 +9,12 @@ any operators. Each operator says itself what its static form is.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar
 
 import numpy as np
 
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import TypeCheckError
 from relaybuild.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem
 from relaybuild.ir.module import IRModule

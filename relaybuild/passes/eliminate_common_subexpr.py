@@ -11,9 +11,10 @@ that of the other, or where the two stand in the two branches of one `If`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Call, Constant, Expr, Function, GlobalVar, If, Let, Tuple, TupleGetItem, Var
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.scopes import Scope, is_atom

@@ -8,9 +8,9 @@ What is called stays as it is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.adt import Constructor
 from relaybuild.ir.expr import Call, Expr, Function, GlobalVar, Var
 from relaybuild.ir.infer import infer_types

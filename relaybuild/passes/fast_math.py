@@ -5,9 +5,9 @@ exp(x)  ->  fast_exp(x)        and so on for every operator that names its appro
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Call, Expr, Function
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.op import get_op

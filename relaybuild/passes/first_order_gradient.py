@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, TypeAlias
 
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import UnsupportedError, UserError
 from relaybuild.ir import trampoline
 from relaybuild.ir.autodiff import is_differentiable, ones_of, pullback, zeros_of

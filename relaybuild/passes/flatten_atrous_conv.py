@@ -8,9 +8,10 @@ where blocks lie along rows and columns, strides are 1, padding is 0 and what is
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Call, Expr, Function
 from relaybuild.ir.layout import is_plain
 from relaybuild.ir.module import IRModule

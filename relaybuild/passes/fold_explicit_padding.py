@@ -9,11 +9,12 @@ Only rows and columns may have been padded. The pad stays where something else u
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Call, Expr, Function
 from relaybuild.ir.layout import Layout, plain_letters
 from relaybuild.ir.module import IRModule

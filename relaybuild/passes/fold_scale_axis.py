@@ -14,9 +14,10 @@ expressions: they are evaluated with the weights, not here. Lets are seen throug
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, TypeAlias
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Call, Expr, Function, Let
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.op import call_op

@@ -9,9 +9,10 @@ DefuseOps is the inverse.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from relaybuild.ir.module import IRModule
 from relaybuild.passes._blocks import find_blocks, is_sealed

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.infer import infer_types
 from relaybuild.ir.module import IRModule
 from relaybuild.passes.infra import ModulePass, PassContext, PassInfo

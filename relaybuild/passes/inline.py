@@ -8,9 +8,9 @@ is dropped.
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
 from typing import ClassVar
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Call, Expr, Function, GlobalVar, Let, Var
 from relaybuild.ir.infer import infer_types
 from relaybuild.ir.module import IRModule

@@ -6,9 +6,10 @@ import difflib
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TextIO
 
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import InternalError
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.printer import print_module

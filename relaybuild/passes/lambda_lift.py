@@ -14,9 +14,10 @@ have been cut out for a kernel or a backend stay where they are.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, TypeGuard
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Call, Expr, Function, GlobalVar, Let, Var
 from relaybuild.ir.infer import infer_types
 from relaybuild.ir.module import IRModule

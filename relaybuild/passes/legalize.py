@@ -6,9 +6,9 @@ another rule, so a rule may return a call of its own operator.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import UserError
 from relaybuild.ir.expr import Call, Expr, Function
 from relaybuild.ir.module import IRModule

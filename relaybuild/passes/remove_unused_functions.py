@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.module import IRModule
 from relaybuild.passes._call_graph import call_graph
 from relaybuild.passes.infra import ModulePass, PassContext, PassInfo

@@ -20,13 +20,13 @@ nor divisions by roots rewritten. `x + x` stays a sum: it is as fast as `2 * x`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from math import inf
 from typing import ClassVar, TypeAlias
 
 import numpy as np
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Call, Constant, Expr, Function, TupleGetItem
 from relaybuild.ir.layout import is_plain
 from relaybuild.ir.module import IRModule

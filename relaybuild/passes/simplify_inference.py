@@ -13,9 +13,9 @@ Scale and shift are vectors over the parameters alone: where these are constants
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Call, Expr, Function, Tuple, const
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.norms import NORMS, along

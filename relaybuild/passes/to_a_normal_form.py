@@ -7,9 +7,9 @@ been cut out for a kernel or a backend stay as they are, where they stand.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Expr, Function
 from relaybuild.ir.module import IRModule
 from relaybuild.passes._normal_form import bind_nodes

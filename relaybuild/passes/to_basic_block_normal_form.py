@@ -8,9 +8,9 @@ is that of the lets. Within a block, the rest stays a dataflow graph.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Expr, Function
 from relaybuild.ir.module import IRModule
 from relaybuild.passes._blocks import Blocks

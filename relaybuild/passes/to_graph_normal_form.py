@@ -6,9 +6,9 @@ within its body needs a value that would then be computed at each call.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Let
 from relaybuild.ir.module import IRModule
 from relaybuild.passes._effects import find_effects

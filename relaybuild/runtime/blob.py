@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import struct
 import zlib
-from dataclasses import dataclass
 
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import UserError
 
 MAGIC = b"\x89RBLOB\r\n"

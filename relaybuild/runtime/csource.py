@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import UserError
 from relaybuild.registry import get_global_func
 from relaybuild.runtime.module import Module, quoted

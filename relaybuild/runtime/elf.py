@@ -6,8 +6,9 @@ import mmap
 import os
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from relaybuild.dataclass import dataclass
 
 MAGIC = b"\x7fELF"
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import overload
+
+from relaybuild.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import math
 import re
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 from relaybuild.build.cache.wire import (
@@ -28,6 +28,7 @@ from relaybuild.build.cache.wire import (
     read_fields,
     varint_field,
 )
+from relaybuild.dataclass import dataclass
 from relaybuild.digest import Digest
 
 FORMAT = 1

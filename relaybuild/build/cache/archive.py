@@ -15,7 +15,6 @@ import io
 import re
 import tarfile
 from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -24,6 +23,7 @@ from relaybuild.build.cache.index import MAX_VALUE, IndexFailure
 from relaybuild.build.cache.record import Entry, RecordError
 from relaybuild.build.cache.records import Records
 from relaybuild.build.files import write_atomically
+from relaybuild.dataclass import dataclass
 from relaybuild.digest import Digest
 from relaybuild.errors import UserError
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from relaybuild.build.cache.action import is_hex_digest
 from relaybuild.build.cache.journal import Change, Executed, Journal, Looked, MissReason
+from relaybuild.dataclass import dataclass
 
 _DIGITS = 8
 _LONGEST = 40

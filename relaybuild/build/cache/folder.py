@@ -15,9 +15,9 @@ import contextlib
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import UserError
 
 _VERSION = "v1"

@@ -7,7 +7,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from relaybuild.build.cache.cas import BlobFile, BlobStore
@@ -15,6 +15,7 @@ from relaybuild.build.cache.folder import CacheFolder, remove
 from relaybuild.build.cache.locks import exclusive, held
 from relaybuild.build.cache.record import Entry, OtherVersion, RecordError
 from relaybuild.build.cache.records import Records
+from relaybuild.dataclass import dataclass
 
 GRACE_SECONDS = 3600.0
 """A blob that no record names is younger than this while the build that makes it has yet to write the record."""

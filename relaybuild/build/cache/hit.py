@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from relaybuild.build.cache.cas import BlobError, BlobStore
@@ -13,6 +13,7 @@ from relaybuild.build.cache.journal import Change, MissReason
 from relaybuild.build.cache.memo import Inputs
 from relaybuild.build.cache.record import Output, RecordError, Result, read_reference
 from relaybuild.build.files import temporary_beside
+from relaybuild.dataclass import dataclass
 from relaybuild.digest import Digest
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 from relaybuild.build.cache.action import Action
 from relaybuild.build.cache.journal import Storing
 from relaybuild.build.cache.record import MAX_INLINE, Output, Result, reference
+from relaybuild.dataclass import dataclass
 from relaybuild.digest import Digest, digest_bytes, digest_file
 
 Contents: TypeAlias = "bytes | Path | Digest"

@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from relaybuild.build.cache.action import Action, decode_digest, encode_digest, is_hex_digest
 from relaybuild.build.cache.wire import (
@@ -27,6 +26,7 @@ from relaybuild.build.cache.wire import (
     read_fields,
     varint_field,
 )
+from relaybuild.dataclass import dataclass
 from relaybuild.digest import Digest, digest_bytes
 
 VERSION = 1

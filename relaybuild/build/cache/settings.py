@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from pathlib import Path
+
+from relaybuild.dataclass import dataclass
 
 DEFAULT_MAX_SIZE = 5_000_000_000
 DEFAULT_NAMESPACE = "main"

@@ -6,13 +6,13 @@ A slot names a place where work comes up again (`resnet50/pass/FoldConstant`). I
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from relaybuild.build.cache.action import Action
 from relaybuild.build.cache.journal import Change, MissReason, Storing
 from relaybuild.build.cache.record import RecordError, Result
 from relaybuild.build.cache.records import Records
 from relaybuild.build.cache.wire import WireError, bytes_field, expect_text, read_fields
+from relaybuild.dataclass import dataclass
 from relaybuild.digest import Hasher
 
 KIND = "slot"

@@ -7,7 +7,6 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from relaybuild.build.cache.locks import exclusive
 from relaybuild.build.cache.record import Entry, RecordError
 from relaybuild.build.cache.store import Cache, reserve_of
 from relaybuild.build.cache.wire import WireError
+from relaybuild.dataclass import dataclass
 
 _SKEW_SECONDS = 2.0
 

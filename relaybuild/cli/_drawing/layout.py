@@ -8,7 +8,8 @@ least squares of distances between neighbours that the order allows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from relaybuild.dataclass import dataclass
 
 GAP_X = 24.0
 GAP_Y = 40.0

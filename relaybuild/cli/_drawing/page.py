@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
 from relaybuild.cli._drawing.svg import MARGIN, Picture
+from relaybuild.dataclass import dataclass
 
 _HUES = (212, 28, 145, 285, 350, 178, 58, 240)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 
 from relaybuild.cli._drawing.layout import GAP_Y, Box, Layout, Place, Route, lay_out
+from relaybuild.dataclass import dataclass
 
 MARGIN = 24
 _CHARACTER = 7.2

@@ -7,9 +7,9 @@ along which both operands go on alike are one loop.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Call
 from relaybuild.ir.ops.matmul import MatmulAttrs
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from relaybuild.contrib.dnnl.operations import Operand, Operation, PostOp, operation_of
 from relaybuild.contrib.dnnl.patterns import PATTERNS
 from relaybuild.contrib.dnnl.supports import supports
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Call, Function
 from relaybuild.ir.op import Op
 from relaybuild.partition.backend import CodegenOptions, GeneratedCode, SourceUnit

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf, prod
 
 from relaybuild.contrib.dnnl.pooling import Pooling, pooling_of
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Call, Constant, Expr
 from relaybuild.ir.ops.activation import LeakyReluAttrs
 from relaybuild.ir.ops.clip import ClipAttrs

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Call
 from relaybuild.ir.ops.global_pool2d import GlobalPool2DAttrs
 from relaybuild.ir.ops.pool2d import AvgPool2DAttrs, MaxPool2DAttrs

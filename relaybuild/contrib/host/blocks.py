@@ -7,10 +7,11 @@ and values that nothing needs are not computed at all.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from relaybuild.contrib.host.procedure import Branch, Invoke, Region, leaves
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import InternalError
 from relaybuild.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from relaybuild.ir.trampoline import Step, run

@@ -11,7 +11,6 @@ compiles is called as it is.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
@@ -37,6 +36,7 @@ from relaybuild.contrib.host.open_values import (
     unpacked,
 )
 from relaybuild.contrib.host.procedure import Branch, ControlProgram, Foreign, Invoke, Procedure, Region, defined
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import InternalError, UnsupportedError
 from relaybuild.ir.adt import Constructor
 from relaybuild.ir.expr import Call, Constant, Expr, Function, GlobalVar, If, Let, Span, Tuple, TupleGetItem, Var

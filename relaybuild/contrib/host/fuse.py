@@ -7,10 +7,11 @@ passes. Backward: of the rest, a node joins the map that reads it where each of 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from relaybuild.contrib.host.values import Values, arguments
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Call, Expr
 from relaybuild.ir.op import OpKind
 from relaybuild.ir.types import TensorType

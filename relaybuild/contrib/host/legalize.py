@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from relaybuild.contrib.host.place import slice_starts
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import UnsupportedError
 from relaybuild.ir.expr import Call, Expr, Function, Tuple, TupleGetItem, const
 from relaybuild.ir.op import call_op

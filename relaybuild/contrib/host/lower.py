@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from relaybuild.contrib.host.anchor import Anchor, Buffer, Halo, Loaded, Need, Packed, Setting, Site, all_anchors
 from relaybuild.contrib.host.fuse import Group, fuse
@@ -22,6 +22,7 @@ from relaybuild.contrib.host.place import (
 )
 from relaybuild.contrib.host.values import Values, analyse, argument_types, arguments, is_scalar_constant
 from relaybuild.contrib.host.weights import WeightTable
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import InternalError, UnsupportedError
 from relaybuild.ir.expr import Call, Constant, Expr, Function
 from relaybuild.ir.scalar import ComputeCall

@@ -7,10 +7,11 @@ that awaits a tensor.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from relaybuild.contrib.host.function_code import FunctionCode
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import UnsupportedError
 from relaybuild.ir.expr import Expr, Function, Tuple, Var
 from relaybuild.ir.types import FuncType, TupleType, Type

@@ -7,11 +7,12 @@ layouts are then fixed from producers to users.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from relaybuild.contrib.host.anchor import Anchor, Buffer, Halo
 from relaybuild.contrib.host.fuse import Group
 from relaybuild.contrib.host.values import Values, arguments
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Call, Expr, Var
 from relaybuild.ir.types import TensorType
 from relaybuild.lower.layout import BLOCK, NO_HALO, Layout

@@ -7,9 +7,10 @@ conditionals. Tuples are gone, except as arguments of operators that take one; s
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Expr, Span, Tuple, Var
 
 

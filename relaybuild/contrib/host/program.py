@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from relaybuild.contrib.host.lower import Step
 from relaybuild.contrib.host.procedure_text import procedures_text
 from relaybuild.contrib.host.schedule import CallCode, LoweredProgram
+from relaybuild.dataclass import dataclass
 from relaybuild.digest import Hasher
 from relaybuild.lower.c_writer import print_kernel
 from relaybuild.partition.c_text import Port, c_string, infos_pointer, tensor_infos

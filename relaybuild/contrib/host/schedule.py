@@ -7,7 +7,7 @@ conditional around is wanted. A call of a procedure by itself, as the last thing
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from relaybuild.contrib.host.anchor import Setting
@@ -17,6 +17,7 @@ from relaybuild.contrib.host.lower import Step, lower_function
 from relaybuild.contrib.host.place import Ports, Storage, View, row_major_view, tensor_bytes
 from relaybuild.contrib.host.procedure import ControlProgram, Foreign, Invoke, Procedure
 from relaybuild.contrib.host.weights import WeightTable
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import InternalError
 from relaybuild.ir.expr import Constant, Expr
 from relaybuild.ir.trampoline import Step as Task

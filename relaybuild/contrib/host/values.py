@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import UnsupportedError
 from relaybuild.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from relaybuild.ir.types import TensorType

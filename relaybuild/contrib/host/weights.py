@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from relaybuild.contrib.host.anchor import Packed
 from relaybuild.contrib.host.place import Storage, View
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Constant, Expr, Function, Tuple
 from relaybuild.lower.layout import Layout
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import InternalError, RelayBuildError, UserError
 from relaybuild.frontend.onnx.fold import Folder
 from relaybuild.frontend.onnx.inputs import input_types

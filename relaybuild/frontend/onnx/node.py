@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from onnx import GraphProto, TensorProto
 
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import UnsupportedError, UserError
 from relaybuild.frontend.onnx.fold import Folder
 from relaybuild.frontend.onnx.reader import numpy_dtype

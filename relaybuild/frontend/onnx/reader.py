@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import mmap
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto, numpy_helper
 
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import UserError
 from relaybuild.frontend.onnx.wire import WireError, strip_model
 from relaybuild.ir.types import DTYPES

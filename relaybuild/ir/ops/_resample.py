@@ -5,12 +5,12 @@ The coordinate of output point i is (step * i + offset) / denominator, all three
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from math import gcd
 
 import numpy as np
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.op import TypeMismatch
 
 COORDINATE_MODES = ("asymmetric", "half_pixel", "half_pixel_symmetric", "align_corners", "pytorch_half_pixel")

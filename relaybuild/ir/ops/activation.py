@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.layout import keep_layout
 from relaybuild.ir.op import Attrs, Op, OpKind
 from relaybuild.ir.ops._layouts import follow_vector

@@ -7,9 +7,9 @@ partitioning takes them away again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Call, Expr
 from relaybuild.ir.op import Attrs, Op, OpKind
 from relaybuild.ir.types import Type

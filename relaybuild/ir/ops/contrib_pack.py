@@ -7,10 +7,10 @@ axis, where the caller wants them; what a part needs besides is small. It does n
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.op import Attrs, EvaluateRows, InferType, Op, OpKind, TypeMismatch
 from relaybuild.ir.ops._shapes import Array, expect_rank, expect_tensor
 from relaybuild.ir.types import TensorType, Type

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Call, Expr
 from relaybuild.ir.layout import Layout, LayoutAttrs, store, unstore
 from relaybuild.ir.op import Attrs, Op, OpKind, Precision, TypeMismatch

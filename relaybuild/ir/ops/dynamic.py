@@ -7,11 +7,11 @@ form. Of the result, the rank is known and the extents, as far as they depend on
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Call, Expr
 from relaybuild.ir.op import Attrs, Op, OpKind, TypeMismatch, get_op
 from relaybuild.ir.ops._shapes import INTEGER, Array, as_ints, expect_dtype, expect_rank, expect_tensors, number

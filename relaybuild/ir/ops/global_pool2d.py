@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.layout import store, unstore
 from relaybuild.ir.op import Attrs, TypeMismatch
 from relaybuild.ir.ops._layouts import expect_layout, image_op, logical_shape, stored_type

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.op import Attrs, Op, OpKind
 from relaybuild.ir.ops._shapes import FLOAT, Array, as_ints, expect_dtype, expect_tensor, normalize_axes, wide
 from relaybuild.ir.types import Type

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.op import Attrs, Op, OpKind, TypeMismatch
 from relaybuild.ir.ops._indexing import reshape_index
 from relaybuild.ir.ops._shapes import Array, as_ints, expect_tensor

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.op import Attrs, Op, OpKind, Precision, TypeMismatch
 from relaybuild.ir.ops._layouts import expect_layout, follow_images
 from relaybuild.ir.ops._resample import COORDINATE_MODES, ROUNDINGS, Axis, resized_axis

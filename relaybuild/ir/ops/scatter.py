@@ -6,10 +6,10 @@ Updates at indices outside the tensor are dropped; of several updates written to
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.op import Attrs, Op, OpKind, TypeMismatch
 from relaybuild.ir.ops._shapes import (
     INTEGER,

@@ -7,11 +7,11 @@ block varies slowest.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.op import Attrs, Op, OpKind, TypeMismatch
 from relaybuild.ir.ops._indexing import delinearize, linearize
 from relaybuild.ir.ops._shapes import Array, as_ints, expect_length, expect_positive, expect_tensor, numbers

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.op import Attrs, Op, OpKind, TypeMismatch
 from relaybuild.ir.ops._indexing import delinearize
 from relaybuild.ir.ops._shapes import INTEGER, Array, expect_dtype, expect_tensors, normalize_axis, number, numbers

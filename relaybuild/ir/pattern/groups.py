@@ -6,9 +6,9 @@ Matches are looked for from the results towards the operands, and do not overlap
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.adt import Constructor
 from relaybuild.ir.adt import Match as MatchExpr
 from relaybuild.ir.expr import Constant, Expr, Function, GlobalVar, If, Let, Var

@@ -9,11 +9,11 @@ it matches may be asked for more with `has_attr`, `has_dtype`, `has_shape` and `
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from typing import Any, cast
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var
 from relaybuild.ir.op import Op, get_op
 from relaybuild.ir.pattern.matcher import Graph, MatchNode, Mismatch, Subject, Way, describe, find_match, matches

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Call, Expr, Function, GlobalVar, Span, Var
 from relaybuild.ir.op import Op
 from relaybuild.ir.pattern.dominators import PostDominators

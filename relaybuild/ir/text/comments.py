@@ -8,8 +8,9 @@ broken into lines; in the middle of an item it becomes `/* … */`. A `/* … */
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import UserError
 from relaybuild.ir.lexer import Tokens
 

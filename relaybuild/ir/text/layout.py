@@ -7,8 +7,10 @@ those of other groups stand between commas.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
+
+from relaybuild.dataclass import dataclass
 
 _CLOSERS = frozenset((")", "]", "}"))
 _OPENERS = frozenset(("(", "[", "{", "#["))

@@ -7,9 +7,10 @@ order of the text, and depth costs memory, not stack.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, fields
 from typing import Any, TypeAlias
 
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import InternalError, UserError
 from relaybuild.ir import types
 from relaybuild.ir.adt import (

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from relaybuild.dataclass import dataclass
 from relaybuild.lower.emit import Emitter, c_type, is_vectorizable
 from relaybuild.lower.index import Axis, Index, IndexLike
 from relaybuild.lower.layout import BLOCK, NO_HALO, Layout

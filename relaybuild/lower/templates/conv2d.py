@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from relaybuild.dataclass import dataclass
 from relaybuild.lower.index import Axis, Index, IndexLike
 from relaybuild.lower.layout import BLOCK, NO_HALO
 from relaybuild.lower.loop_ir import Builder, Kernel

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from math import prod
 from typing import TypeAlias
 
+from relaybuild.dataclass import dataclass
 from relaybuild.lower.emit import Emitter, c_type, is_vectorizable
 from relaybuild.lower.index import Axis, Index, IndexLike, delinearize
 from relaybuild.lower.loop_ir import Builder, Kernel

@@ -10,9 +10,9 @@ A NaN makes the sum one, and so all results: the maximum need not be one too.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 
+from relaybuild.dataclass import dataclass
 from relaybuild.lower.emit import Emitter, is_vectorizable
 from relaybuild.lower.index import Axis, Index, IndexLike, delinearize
 from relaybuild.lower.loop_ir import Builder, Kernel

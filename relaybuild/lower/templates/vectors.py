@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 
+from relaybuild.dataclass import dataclass
 from relaybuild.lower.index import Index
 from relaybuild.lower.loop_ir import Branch, Builder, Let, Statement
 

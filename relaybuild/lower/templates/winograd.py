@@ -6,8 +6,7 @@ output channels, multiplies in the transformed domain and transforms back. Knows
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from relaybuild.dataclass import dataclass
 from relaybuild.lower.index import Index
 from relaybuild.lower.layout import BLOCK
 from relaybuild.lower.loop_ir import Builder, Kernel

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +21,7 @@ from relaybuild.build.cache.remote.sealed import note_action, note_result, read_
 from relaybuild.build.cache.remote.transport import MAX_RECORD, RemoteFailure, Site, Transport, connect
 from relaybuild.build.cache.remote.uploads import Uploads
 from relaybuild.build.cache.settings import CacheSettings, Mode, RemoteSettings
+from relaybuild.dataclass import dataclass
 from relaybuild.digest import Digest
 
 T = TypeVar("T")

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeVar
 
 from relaybuild.build.cache.remote.transport import Reason, RemoteFailure
+from relaybuild.dataclass import dataclass
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ import ssl
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import IO, Any, BinaryIO
@@ -25,6 +25,7 @@ from urllib.parse import quote, urlsplit
 
 from relaybuild.build.cache.action import Action
 from relaybuild.build.cache.remote.transport import Description, Reason, RemoteFailure, Site, Source
+from relaybuild.dataclass import dataclass
 from relaybuild.digest import Digest, digest_bytes
 
 SCHEMES = ("http", "https")

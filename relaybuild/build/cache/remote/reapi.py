@@ -12,7 +12,7 @@ import ssl
 import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -23,6 +23,7 @@ from relaybuild.build.cache.remote import reapi_messages as messages
 from relaybuild.build.cache.remote.reapi_failures import GrpcFailure, failure_of
 from relaybuild.build.cache.remote.transport import Description, Reason, RemoteFailure, Site, Source
 from relaybuild.build.cache.wire import WireError
+from relaybuild.dataclass import dataclass
 from relaybuild.digest import Digest, digest_bytes
 
 _T = TypeVar("_T")

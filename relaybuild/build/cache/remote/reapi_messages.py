@@ -7,7 +7,6 @@ skipped; what is no message raises WireError.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from relaybuild.build.cache.action import decode_digest, encode_digest
 from relaybuild.build.cache.wire import (
@@ -20,6 +19,7 @@ from relaybuild.build.cache.wire import (
     read_packed,
     varint_field,
 )
+from relaybuild.dataclass import dataclass
 from relaybuild.digest import Digest
 
 SHA256 = 1

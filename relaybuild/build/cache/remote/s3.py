@@ -11,13 +11,13 @@ import contextlib
 import os
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
 from relaybuild.build.cache.action import Action
 from relaybuild.build.cache.remote.transport import Description, Reason, RemoteFailure, Site, Source
+from relaybuild.dataclass import dataclass
 from relaybuild.digest import Digest, digest_bytes
 from relaybuild.errors import UserError
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from pathlib import Path
 from types import ModuleType
@@ -22,6 +22,7 @@ from typing import BinaryIO, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
 from relaybuild.build.cache.action import Action
+from relaybuild.dataclass import dataclass
 from relaybuild.digest import Digest
 from relaybuild.errors import UserError
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from functools import reduce
 
+from relaybuild.dataclass import dataclass
 from relaybuild.frontend.onnx.node import Node
 from relaybuild.frontend.onnx.registry import converter
 from relaybuild.ir.expr import Expr

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from relaybuild.dataclass import dataclass
 from relaybuild.frontend.onnx.node import Node
 from relaybuild.frontend.onnx.registry import converter
 from relaybuild.ir.expr import Expr

@@ -1,0 +1,160 @@
+"""Classes of `relaybuild.dataclass` do what those of the standard library do."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+import pickle
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError, field
+from typing import Any, ClassVar
+
+import pytest
+
+from relaybuild.dataclass import dataclass
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two."""
+
+    left: int
+    right: list[int] = field(default_factory=list, compare=False)
+    secret: str = field(default="", repr=False)
+
+
+class Body:
+    """What the classes of both kinds are made of."""
+
+    kind: ClassVar[str] = "body"
+    a: int
+    b: tuple[int, ...] = ()
+    c: list[int] = field(default_factory=list)
+    d: dict[str, int] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        if self.a < 0:
+            raise ValueError("negative")
+
+
+def both(**options: bool) -> tuple[Any, Any]:
+    kinds: tuple[Callable[..., Any], ...] = (dataclasses.dataclass, dataclass)
+    made = []
+    for kind in kinds:
+        members = {
+            name: copy.copy(value) for name, value in vars(Body).items() if name not in ("__dict__", "__weakref__")
+        }
+        made.append(kind(**options)(type("Both", (), members)))
+    return made[0], made[1]
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("eq", [False, True])
+@pytest.mark.parametrize("repr", [False, True])
+def test_both_kinds_behave_alike(frozen: bool, eq: bool, repr: bool) -> None:
+    ours: Any
+    theirs: Any
+    theirs, ours = both(frozen=frozen, eq=eq, repr=repr)
+    assert list(inspect.signature(ours).parameters) == list(inspect.signature(theirs).parameters)
+    assert dataclasses.fields(ours)[0].name == "a"
+    assert ours.__match_args__ == theirs.__match_args__
+    assert (ours.__hash__ is None) == (theirs.__hash__ is None)
+    for cls in (ours, theirs):
+        one, same, other = cls(1, (2,)), cls(a=1, b=(2,)), cls(2, c=[3])
+        assert (one == same) == eq
+        assert one != other
+        assert one == one
+        assert (one.a, one.b, one.c, one.d, other.c) == (1, (2,), [], {}, [3])
+        assert one.c is not same.c
+        assert (str(one) == "Both(a=1, b=(2,), c=[], d={})") == repr
+        assert dataclasses.replace(one, a=7).a == 7
+        with pytest.raises(ValueError, match="negative"):
+            cls(-1)
+        with pytest.raises(TypeError, match="unexpected keyword argument 'e'"):
+            cls(1, e=2)
+        with pytest.raises(TypeError, match="missing 1 required positional argument: 'a'"):
+            cls()
+        if frozen:
+            for change in (
+                lambda one: setattr(one, "a", 2),
+                lambda one: delattr(one, "a"),
+                lambda one: setattr(one, "new", 2),
+            ):
+                with pytest.raises(FrozenInstanceError):
+                    change(one)
+        else:
+            one.a = 2
+            assert one.a == 2
+
+
+def test_equal_values_are_equal_keys() -> None:
+    assert {Pair(1, [2]): "found"}[Pair(1, [3])] == "found"
+    assert hash(Pair(1)) != hash(Pair(2))
+    assert Pair(1) != Pair(1, secret="x")
+    assert repr(Pair(1, [2], "x")) == "Pair(left=1, right=[2])"
+
+
+def test_a_field_that_equals_nothing_is_compared_by_identity_first() -> None:
+    @dataclass(frozen=True)
+    class One:
+        value: float
+
+    nan = float("nan")
+    assert One(nan) == One(nan)
+
+
+def test_values_can_be_copied_and_sent() -> None:
+    assert pickle.loads(pickle.dumps(Pair(1, [2]))) == copy.deepcopy(Pair(1, [2]))
+
+
+def test_what_a_class_defines_itself_stays() -> None:
+    @dataclass(frozen=True)
+    class Own:
+        a: int
+
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        def __hash__(self) -> int:
+            return 7
+
+        def __repr__(self) -> str:
+            return "own"
+
+    assert (Own(1) == 5, hash(Own(1)), repr(Own(1))) == (True, 7, "own")
+
+
+def test_fields_are_inherited_from_classes_of_both_kinds() -> None:
+    @dataclass(frozen=True)
+    class Third(Pair):
+        third: int = 3
+
+    @dataclasses.dataclass(frozen=True)
+    class Fourth(Third):
+        fourth: int = 4
+
+    assert repr(Fourth(1)) == f"{Fourth.__qualname__}(left=1, right=[], third=3, fourth=4)"
+    assert Third(1) == Third(1) != Pair(1)
+    with pytest.raises(FrozenInstanceError):
+        Third(1).left = 2  # type: ignore[misc]
+    with pytest.raises(TypeError, match="frozen"):
+
+        @dataclasses.dataclass
+        class Loose(Pair):  # type: ignore[misc]
+            loose: int = 1
+
+
+def test_a_subclass_with_a_constructor_of_its_own_keeps_it() -> None:
+    @dataclass
+    class Base:
+        a: int
+
+    class Derived(Base):
+        def __init__(self, text: str) -> None:
+            super().__init__(int(text))
+
+    assert Derived("5").a == 5
+    assert list(inspect.signature(Derived).parameters) == ["text"]
+    assert list(inspect.signature(Base).parameters) == ["a"]
+    assert str(inspect.signature(Pair)).startswith("(left: 'int'")
