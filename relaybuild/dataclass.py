@@ -1,8 +1,9 @@
 """A `dataclass` that costs a twentieth to define, for its methods are made when they are needed; knows no class.
 
 The standard library's compiles six methods for each frozen class, about a millisecond: a command that only looks
-something up would spend a third of its time on that. Here the constructor is compiled at the first call, and the other
-methods are functions over a class's fields. Orders, slots and keyword-only fields are left to the standard library.
+something up would spend a third of its time on that. Here the constructor is compiled when it has been called a few
+times, and the other methods are functions over a class's fields. Orders, slots and keyword-only fields are left to the
+standard library.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ __all__ = ["dataclass"]
 
 _POST_INIT = "__post_init__"
 _PARAMS = "__dataclass_params__"
+_INTERPRETED_CALLS = 3
+"""Calls of a constructor that cost less than its compilation."""
 
 
 def _dataclass(cls: Any = None, /, *, frozen: bool = False, eq: bool = True, repr: bool = True) -> Any:
@@ -67,31 +70,52 @@ def _add(cls: Any, name: str, function: Callable[..., Any]) -> None:
 def _define_init(cls: Any, fields: Sequence[Field[Any]], frozen: bool) -> None:
     if "__init__" in cls.__dict__:
         return
+    names = [field.name for field in fields if field.init]
+    fixed = {field.name: field.default for field in fields if field.init and field.default is not MISSING}
+    made: dict[str, Any] = {
+        field.name: field.default_factory for field in fields if field.default_factory is not MISSING
+    }
+    allowed = frozenset(names)
+    needed = allowed.difference(fixed, made)
+    assign: Callable[[Any, str, Any], None] = object.__setattr__ if frozen else setattr
+    has_post_init = hasattr(cls, _POST_INIT)
+    order = [field.name for field in fields if field.init or field.name in made]
+    calls = 0
 
-    def write() -> Any:
+    def compiled() -> Any:
         if cls.__init__ is init:
-            cls.__init__ = _written_init(cls, fields, frozen)
+            cls.__init__ = _compiled_init(cls, fields, frozen)
         return cls.__init__
 
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        write()(self, *args, **kwargs)
+    def init(self: Any, /, *args: Any, **kwargs: Any) -> None:
+        nonlocal calls
+        calls += 1
+        given = dict(zip(names, args), **kwargs)
+        is_right = len(given) == len(args) + len(kwargs) and needed <= given.keys() <= allowed
+        if calls > _INTERPRETED_CALLS or not is_right:
+            compiled()(self, *args, **kwargs)
+            return
+        for name in order:
+            assign(self, name, given[name] if name in given else fixed[name] if name in fixed else made[name]())
+        if has_post_init:
+            self.__post_init__()
 
     _add(cls, "__init__", init)
-    cls.__signature__ = _Signature(write)
+    cls.__signature__ = _Signature(compiled)
 
 
 class _Signature:
-    """Is not there, so that a class has its constructor's signature, and has that written before."""
+    """Is not there, so that a class has its constructor's signature, and has that compiled before."""
 
-    def __init__(self, write: Callable[[], object]) -> None:
-        self._write = write
+    def __init__(self, compiled: Callable[[], object]) -> None:
+        self._compiled = compiled
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        self._write()
+        self._compiled()
         raise AttributeError("__signature__")
 
 
-def _written_init(cls: Any, fields: Sequence[Field[Any]], frozen: bool) -> Any:
+def _compiled_init(cls: Any, fields: Sequence[Field[Any]], frozen: bool) -> Any:
     """The constructor, compiled."""
     names: dict[str, object] = {"_set": object.__setattr__, "_missing": MISSING}
     parameters, body = [], []
