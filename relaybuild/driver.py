@@ -6,8 +6,6 @@ them numpy, onnx and the IR.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -63,8 +61,10 @@ class Artifact:
     def path(self) -> Path:
         """The library: in a temporary folder, which goes with this object, unless `save_temps` was given."""
         if self._content.path is None:
+            import tempfile
+
             folder = Path(tempfile.mkdtemp(prefix="relaybuild-"))
-            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+            self._remove_at_end(folder)
             path = folder / f"{self._job.request.symbol}.so"
             if self._place(path):
                 self._content = replace(self._content, path=path)
@@ -116,7 +116,12 @@ class Artifact:
     def _keep_folder(self) -> None:
         """Remove the temporary folder of the library with this object."""
         if self._content.path is not None and self._content.is_temporary:
-            weakref.finalize(self, shutil.rmtree, self._content.path.parent, ignore_errors=True)
+            self._remove_at_end(self._content.path.parent)
+
+    def _remove_at_end(self, folder: Path) -> None:
+        import shutil
+
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
 
     def __repr__(self) -> str:
         place = self._content.path or "in the cache"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -184,6 +182,9 @@ def _work_folder(save_temps: Path | None) -> Iterator[Path]:
         make_folder(save_temps)
         yield save_temps
         return
+    import shutil
+    import tempfile
+
     folder = Path(tempfile.mkdtemp(prefix="relaybuild-"))
     try:
         yield folder

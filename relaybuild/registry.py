@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from difflib import get_close_matches
 from typing import Any, Literal, TypeVar, overload
 
 from relaybuild.dataclass import dataclass
@@ -74,6 +73,8 @@ def get_global_func(name: str, allow_missing: bool = False) -> Callable[..., Any
     if isinstance(found, _Deferred):
         found = _functions[name] = found.load()
     if found is None and not allow_missing:
+        from difflib import get_close_matches
+
         near = get_close_matches(name, _functions, 3)
         hint = f"; the nearest are {', '.join(near)}" if near else "; register_func adds one"
         raise UserError(f"no function '{name}' is registered{hint}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import platform
 import threading
@@ -228,6 +227,8 @@ def _features_of(base: str) -> list[str]:
 
 
 def _unknown(kind: str, name: str, known: Sequence[str]) -> str:
+    import difflib
+
     nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     suggestion = f"; did you mean '{nearest[0]}'?" if nearest else ""
     return f"unknown {kind}: '{name}'{suggestion} (known: {', '.join(known) or 'none'})"

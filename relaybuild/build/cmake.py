@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import shutil
 import site
 import struct
 import sys
@@ -12,6 +11,7 @@ import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
 
+from relaybuild.build.which import which
 from relaybuild.dataclass import dataclass
 from relaybuild.errors import UserError
 
@@ -29,7 +29,7 @@ class DetectRequest:
 def find_cmakes(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Programs that may be cmake, best first: on the PATH, of the PyPI package. Raises UserError if there is none."""
     packaged = _packaged_cmake()
-    on_path = shutil.which("cmake", path=environ.get("PATH"))
+    on_path = which("cmake", path=environ.get("PATH"))
     # The package's script of that name starts a Python before it starts the program.
     if on_path is not None and packaged is not None and Path(on_path).parent == Path(sys.executable).parent:
         on_path = None

@@ -8,8 +8,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -27,6 +25,7 @@ from relaybuild.build.toolchain import (
     resolve_command,
     without_launchers,
 )
+from relaybuild.build.which import which
 from relaybuild.dataclass import dataclass
 from relaybuild.digest import Digest, Hasher
 from relaybuild.errors import UserError
@@ -118,6 +117,8 @@ def _tried(
 ) -> CxxCompiler:
     own = command[len(toolchain.launcher) :]
     compiler = without_launchers(own)
+    import tempfile
+
     with writing(Path(tempfile.gettempdir())), tempfile.TemporaryDirectory(prefix="relaybuild-probe-") as folder:
         start = Moment.now(Path(folder))
         source = Path(folder) / "probe.cc"
@@ -138,7 +139,7 @@ def _tried(
         "library's headers, 'libstdc++-dev' or 'libstdc++-devel', there?) or name another with the variable CXX"
     )
     version, proper, included = (answer.output.strip() for answer in answers)
-    found = shutil.which(proper, path=environ.get("PATH"))
+    found = which(proper, path=environ.get("PATH"))
     hasher = Hasher("cxx.3").field("driver", binary_identity(compiler[0])).field("arguments", compiler[1:])
     hasher.field("cc1plus", binary_identity(found) if found else None)
     hasher.field("version", version).field("toolchain", toolchain.digest.hex)
@@ -188,7 +189,7 @@ def _find(toolchain: Toolchain, environ: Mapping[str, str]) -> tuple[str, ...]:
         if os.access(counterpart, os.X_OK):
             return (*launchers, str(counterpart), *compiler[1:])
     for name in ("c++", "g++", "clang++"):
-        if path := shutil.which(name, path=search):
+        if path := which(name, path=search):
             return (*launchers, path, *compiler[1:])
     raise UserError(
         "no C++ compiler was found, which the library's backends need: looked for the counterpart of "

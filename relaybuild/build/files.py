@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -100,6 +99,8 @@ def publish(source: Path, path: Path, *, keep_source: bool) -> None:
             return
         temporary = temporary_beside(path)
         try:
+            import shutil
+
             shutil.copy(source, temporary)
             os.replace(temporary, path)
         except BaseException:

@@ -9,7 +9,6 @@ import contextlib
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from relaybuild.build.process import run_together, tool_environment
+from relaybuild.build.which import which
 from relaybuild.dataclass import dataclass
 from relaybuild.errors import InternalError, ToolError, UserError
 
@@ -144,7 +144,7 @@ def find_ninja() -> str:
     beside = Path(sys.executable).parent / "ninja"
     if os.access(beside, os.X_OK):
         return str(beside)
-    found = _packaged_ninja() or shutil.which("ninja")
+    found = _packaged_ninja() or which("ninja")
     if found is None:
         raise UserError("ninja was not found, neither as a Python package nor on the PATH; run 'pip install ninja'")
     return found

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from relaybuild.build.variables import Reader, shown_to
 from relaybuild.dataclass import dataclass
 from relaybuild.errors import ToolError
+
+if TYPE_CHECKING:
+    import subprocess
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,8 @@ def run_together(
 
 
 def _start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    import subprocess
+
     try:
         return subprocess.Popen(
             command,
@@ -74,6 +79,8 @@ def _start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess
 
 
 def _finish(process: subprocess.Popen[bytes], command: Sequence[str], timeout: float) -> Completed:
+    import subprocess
+
     try:
         output, _ = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired as error:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
@@ -23,6 +22,7 @@ from relaybuild.build.moment import Moment
 from relaybuild.build.notes import Notes
 from relaybuild.build.process import run_together
 from relaybuild.build.variables import invalidating
+from relaybuild.build.which import which
 from relaybuild.dataclass import dataclass
 from relaybuild.digest import Hasher
 from relaybuild.errors import ToolError
@@ -109,7 +109,7 @@ class Witnesses:
         """Whether all is as it was."""
         search = environ.get("PATH")
         return (
-            all(shutil.which(word, path=search) == path for word, path in self.words.items())
+            all(which(word, path=search) == path for word, path in self.words.items())
             and all(os.path.realpath(path) == target for path, target in self.links.items())
             and all(content_of(path, inputs) == content for path, content in self.files.items())
         )
@@ -153,7 +153,7 @@ class _Gatherer:
 
     def loaded(self) -> Iterator[str]:
         """The shared libraries that the binaries load, as far as `ldd` tells."""
-        ldd = shutil.which("ldd", path=self._environ.get("PATH"))
+        ldd = which("ldd", path=self._environ.get("PATH"))
         if ldd is None or not self._binaries:
             return
         try:
@@ -165,7 +165,7 @@ class _Gatherer:
     def _resolved(self, program: str) -> str | None:
         if os.path.isabs(program):
             return program if os.path.isfile(program) else None
-        path = shutil.which(program, path=self._environ.get("PATH"))
+        path = which(program, path=self._environ.get("PATH"))
         self._witnesses.words[program] = path
         return path
 

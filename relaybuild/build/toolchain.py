@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from relaybuild.build.files import writing
 from relaybuild.build.moment import Moment
 from relaybuild.build.process import Completed, run_together
 from relaybuild.build.tool_record import LAUNCHERS, ToolRecords
+from relaybuild.build.which import which
 from relaybuild.dataclass import dataclass
 from relaybuild.digest import Digest, Hasher, digest_file
 from relaybuild.errors import UserError
@@ -141,6 +140,8 @@ def _tried(
 ) -> Toolchain:
     own = command[len(launcher) :]
     compiler = without_launchers(own)
+    import tempfile
+
     with writing(Path(tempfile.gettempdir())), tempfile.TemporaryDirectory(prefix="relaybuild-probe-") as folder:
         start = Moment.now(Path(folder))
         trial = _trial(own, Path(folder))
@@ -168,7 +169,7 @@ def _tried(
         library_dirs=_folders_of("libraries", searched),
     )
     files = _rivals(_folders_of("programs", searched), programs)
-    used = [program for program in programs if shutil.which(program, path=environ.get("PATH"))]
+    used = [program for program in programs if which(program, path=environ.get("PATH"))]
     records.remember("c", command, _facts(toolchain), (compiler[0], *used), files, since=start)
     return toolchain
 
@@ -234,7 +235,7 @@ def resolve_launcher(environ: Mapping[str, str]) -> tuple[str, ...]:
         raise UserError(f"the variable {LAUNCHER_VARIABLE} ('{text}') cannot be split into words: {error}") from error
     if not words:
         return ()
-    path = shutil.which(words[0], path=environ.get("PATH"))
+    path = which(words[0], path=environ.get("PATH"))
     if path is None:
         raise UserError(
             f"the compiler launcher '{words[0]}' (from the variable {LAUNCHER_VARIABLE}) was not found or is not "
@@ -248,7 +249,7 @@ def _find(cc: str | None, environ: Mapping[str, str]) -> tuple[str, ...]:
         if text is not None and text.strip():
             return resolve_command(text.strip(), origin, environ)
     for name in ("cc", "gcc", "clang"):
-        if path := shutil.which(name, path=environ.get("PATH")):
+        if path := which(name, path=environ.get("PATH")):
             return (path,)
     raise UserError(f"no C compiler was found: looked for 'cc', 'gcc' and 'clang' on the PATH; {_INSTALL}")
 
@@ -259,7 +260,7 @@ def resolve_command(text: str, origin: str, environ: Mapping[str, str]) -> tuple
     Raises UserError, which names the `origin` of the text, where one is not found.
     """
     search = environ.get("PATH")
-    if whole := shutil.which(text, path=search):
+    if whole := which(text, path=search):
         return (os.path.abspath(whole),)
     try:
         words = shlex.split(text)
@@ -267,7 +268,7 @@ def resolve_command(text: str, origin: str, environ: Mapping[str, str]) -> tuple
         raise UserError(f"the compiler command '{text}' (from {origin}) cannot be split into words: {error}") from error
     resolved: list[str] = []
     for index, word in enumerate(words):
-        path = shutil.which(word, path=search)
+        path = which(word, path=search)
         if path is None:
             raise UserError(f"the compiler '{word}' (from {origin}) was not found or is not executable; {_INSTALL}")
         resolved.append(os.path.abspath(path))
@@ -349,7 +350,7 @@ def _identity(
     hasher = Hasher("toolchain.1").field("version", version_text).field("machine", machine)
     hasher.field("arguments", tuple(compiler[1:])).field("driver", binary_identity(compiler[0]))
     for role, program in zip(("cc1", "as", "ld"), programs):
-        path = shutil.which(program, path=environ.get("PATH"))
+        path = which(program, path=environ.get("PATH"))
         hasher.field(role, binary_identity(path) if path else None)
     return hasher.digest()
 
