@@ -15,15 +15,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from relaybuild.build import cmake, evidence
 from relaybuild.build.cache_folder import cache_folder
 from relaybuild.build.files import make_folder, write_atomically, writing
+from relaybuild.build.plain_script import plain_settings
 from relaybuild.build.variables import detecting
 from relaybuild.dataclass import dataclass
 from relaybuild.digest import Hasher, digest_bytes
 from relaybuild.errors import UserError
 
 if TYPE_CHECKING:
+    from relaybuild.build.cmake import DetectRequest
     from relaybuild.build.detect import Detection
 
 _FORMAT = 1
@@ -93,17 +94,21 @@ def configure(
 
     `config` is a CMake script that sets flags (None: there is none); `flags` are those of the command line and win over
     it. CMake runs only where a script or a module has to be evaluated, and what it found is kept in `cache_dir`
-    (default: `cache_folder()`) until anything that it read, or looked for in vain, has changed. Raises UserError for a
-    flag that no module obeys, for a value that a flag does not take, for a mistake in the script, for a library that is
-    asked for and absent, and where there is no cmake; ToolError if cmake fails otherwise.
+    (default: `cache_folder()`) until anything that it read, or looked for in vain, has changed. A script that only sets
+    flags to ON or OFF is read without it, unless a flag with a module is on.
+
+    Raises UserError for a flag that no module obeys, for a value that a flag does not take, for a mistake in the
+    script, for a library that is asked for and absent, and where there is no cmake; ToolError if cmake fails otherwise.
     """
     environment = os.environ if environ is None else environ
     given = {name: _absolute(value) for name, value in flags.items()}
     _check_config(config)
     _check_given(given, modules, has_script=config is not None)
-    if config is None and not any(_needs_cmake(module, given.get(module.flag, "OFF")) for module in modules):
-        return {m.flag: _plain_settings(m, given.get(m.flag, "OFF"), f"option '-D {m.flag}'") for m in modules}
-    request = cmake.DetectRequest(
+    if (plain := _without_cmake(config, given, modules)) is not None:
+        return plain
+    from relaybuild.build.cmake import DetectRequest
+
+    request = DetectRequest(
         config=config,
         modules={module.flag: module.file for module in modules},
         given=given,
@@ -115,10 +120,11 @@ def configure(
     return {module.flag: _settings(module, found[module.flag], config) for module in modules}
 
 
-def _detected(request: cmake.DetectRequest, record: Path | None, environ: Mapping[str, str]) -> Mapping[str, Any]:
+def _detected(request: DetectRequest, record: Path | None, environ: Mapping[str, str]) -> Mapping[str, Any]:
     """The flags of the result of running CMake, which is kept if it can be."""
     import tempfile
 
+    from relaybuild.build import evidence
     from relaybuild.build.detect import detect
 
     start = time.time_ns()
@@ -130,6 +136,20 @@ def _detected(request: cmake.DetectRequest, record: Path | None, environ: Mappin
     if record is not None and not detection.opaque and not evidence.changed_since(detection.subjects, start):
         _store(record, {"flags": flags, "observed": evidence.observe(detection.subjects, environ)})
     return flags
+
+
+def _without_cmake(
+    config: Path | None, given: Mapping[str, str], modules: Sequence[BackendModule]
+) -> Mapping[str, BackendSettings] | None:
+    """The settings where nothing has to be evaluated or found: flags that are ON or OFF, and no module that is on."""
+    known = {module.flag for module in modules}
+    script = {} if config is None else plain_settings(config, _ON | _OFF)
+    if script is None or not script.keys() <= known or (config is not None and not given.keys() <= known):
+        return None
+    values = {module.flag: {**script, **given}.get(module.flag, "OFF") for module in modules}
+    if any(_needs_cmake(module, values[module.flag]) for module in modules):
+        return None
+    return {m.flag: _plain_settings(m, values[m.flag], f"option '-D {m.flag}'") for m in modules}
 
 
 def _check_config(config: Path | None) -> None:
@@ -211,7 +231,7 @@ def _settings(module: BackendModule, found: Mapping[str, Any], config: Path | No
     )
 
 
-def _mistakes(detection: Detection, request: cmake.DetectRequest) -> list[UserError]:
+def _mistakes(detection: Detection, request: DetectRequest) -> list[UserError]:
     """What the user has to change, of all that CMake's evaluation came upon."""
     from relaybuild.build.detect import shown
 
@@ -228,11 +248,13 @@ def _mistakes(detection: Detection, request: cmake.DetectRequest) -> list[UserEr
     return mistakes
 
 
-def _record_path(request: cmake.DetectRequest, cache_dir: Path | None, environ: Mapping[str, str]) -> Path | None:
+def _record_path(request: DetectRequest, cache_dir: Path | None, environ: Mapping[str, str]) -> Path | None:
     """Where the outcome of a request is kept: one file per request, machine, cmake and Python environment."""
     if cache_dir is None:
         return None
     config = os.path.abspath(request.config) if request.config is not None else ""
+    from relaybuild.build import cmake
+
     hasher = Hasher(f"configure.{_FORMAT}").field("config", config)
     for flag, file in request.modules.items():
         hasher.field("module", (flag, str(file or "")))
@@ -266,6 +288,8 @@ def _stored(record: Path | None, environ: Mapping[str, str]) -> Mapping[str, Any
         content = json.loads(text)
     except (OSError, ValueError):
         return None
+    from relaybuild.build import evidence
+
     flags: Mapping[str, Any] = content["flags"]
     return flags if evidence.holds(content["observed"], environ) else None
 

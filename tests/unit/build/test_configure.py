@@ -30,6 +30,9 @@ relaybuild_backend(vendor FLAG USE_VENDOR INCLUDE_DIRECTORIES "${VENDOR_INCLUDE_
   LIBRARIES "${VENDOR_LIBRARY}" -lm DEFINITIONS VENDOR=1 "TEXT=a b" VERSION "${version}")
 """
 
+EVALUATED = "if(TRUE)\n  set(USE_PLAIN ON)\nendif()\n"
+"""A script that CMake has to evaluate."""
+
 
 def install_vendor(prefix: Path, version: str = "1.2") -> None:
     for folder, name, text in (("include/vendor", "vendor.h", f"// {version}\n"), ("lib", "libvendor.so", "")):
@@ -104,6 +107,41 @@ def test_flags_alone_start_no_cmake(machine: Machine) -> None:
     assert list(machine.settings()) == ["USE_VENDOR", "USE_PLAIN"]
     assert not any(item.enabled for item in machine.settings().values())
     assert not machine.cache.exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# flags\n\nset(USE_PLAIN ON)\nset(USE_VENDOR OFF)  # not now\n",
+        "  SET ( USE_PLAIN\ton ) \r\nset(USE_VENDOR 0)",
+        "set(USE_PLAIN OFF)\nset(USE_PLAIN Yes)#\n#[ no bracket\n",
+    ],
+)
+def test_a_script_of_plain_flags_starts_no_cmake(machine: Machine, text: str) -> None:
+    machine.write(text)
+    assert machine.count() == 0
+    plain = machine.settings()
+    machine.write(f"{text}\nif(TRUE)\nendif()\n")
+    assert machine.settings() == plain
+    assert plain["USE_PLAIN"].enabled
+    assert machine.count(USE_PLAIN="OFF") == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "set(USE_PLAIN ON)\nset(OTHER ON)\n",
+        'set(USE_PLAIN "ON")\n',
+        "set(USE_PLAIN\n  ON)\n",
+        "#[[\nset(USE_PLAIN OFF)\n]]\nset(USE_PLAIN ON)\n",
+        "set(USE_PLAIN ON CACHE BOOL plain)\n",
+        "set(USE_PLAIN ${TRUE_WORD})\nset(USE_PLAIN ON)\n",
+    ],
+)
+def test_any_other_script_is_evaluated(machine: Machine, text: str) -> None:
+    machine.write(text)
+    assert machine.count() == 1
+    assert machine.settings()["USE_PLAIN"].enabled
 
 
 def test_what_a_module_declares(machine: Machine) -> None:
@@ -277,7 +315,7 @@ def test_what_cannot_be_looked_at_again_is_evaluated_every_time(machine: Machine
 
 
 def test_what_was_written_while_cmake_ran_is_not_trusted(machine: Machine) -> None:
-    path = machine.write("set(USE_PLAIN ON)\n")
+    path = machine.write(EVALUATED)
     os.utime(path, (4e9, 4e9))
     assert [machine.count(), machine.count()] == [1, 1]
 
@@ -299,7 +337,7 @@ def _of_another_shape(_text: str) -> str:
 
 @pytest.mark.parametrize("damage", [_truncated, _altered, _of_another_shape, lambda _: ""])
 def test_a_damaged_record_is_none(machine: Machine, damage: Callable[[str], str]) -> None:
-    machine.write("set(USE_PLAIN ON)\n")
+    machine.write(EVALUATED)
     good = machine.settings()
     (record,) = machine.cache.rglob("*.json")
     record.write_text(damage(record.read_text(encoding="utf-8")), encoding="utf-8")
@@ -310,14 +348,14 @@ def test_a_damaged_record_is_none(machine: Machine, damage: Callable[[str], str]
 
 
 def test_a_cache_that_cannot_be_written_is_none(machine: Machine) -> None:
-    machine.write("set(USE_PLAIN ON)\n")
+    machine.write(EVALUATED)
     machine.cache.write_text("not a folder")
     assert [machine.count(), machine.count()] == [1, 1]
     assert machine.settings()["USE_PLAIN"].enabled
 
 
 def test_the_environment_says_where_the_cache_is(machine: Machine) -> None:
-    machine.write("set(USE_PLAIN ON)\n")
+    machine.write(EVALUATED)
     environ = {**machine.environ, "RELAYBUILD_CACHE_DIR": str(machine.cache)}
     configure(machine.config, {}, machine.modules(), environ=environ)
     assert len([*machine.cache.rglob("*.json")]) == 1
@@ -505,7 +543,7 @@ def test_a_cmake_that_is_too_old_is_passed_over(machine: Machine, monkeypatch: p
     program = machine.project.parent / "bin" / "cmake"
     text = "CMake 3.20 or higher is required.  You are running version 3.10.2"
     program.write_text(f"#!/bin/sh\necho '{text}'\nexit 1\n", encoding="utf-8")
-    machine.write("set(USE_PLAIN ON)\n")
+    machine.write(EVALUATED)
     assert machine.settings()["USE_PLAIN"].enabled
 
 
