@@ -12,31 +12,36 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from relaybuild.artifact.model import RELAY_SUFFIX
 from relaybuild.artifact.outcome import Steps
 from relaybuild.artifact.request import Request, default_name
-from relaybuild.backends.generation import Region, generate_regions
+from relaybuild.backends.generation import Region
 from relaybuild.backends.selection import Selection, select
 from relaybuild.backends.sources import RegionSources, region_sources
 from relaybuild.build.cache.store import Cache
 from relaybuild.build.cxx import probe_cxx
 from relaybuild.build.library import BuildReport, LibrarySpec, Unit, WeightBlob, build_library
 from relaybuild.build.toolchain import KERNEL_CFLAGS, Toolchain
+from relaybuild.compilation.actions import Actions
+from relaybuild.compilation.codegens import CodeGenerator, HostCode
+from relaybuild.compilation.imports import Imported, OnnxFile, import_step
+from relaybuild.compilation.known import Known
+from relaybuild.compilation.partitions import Cut, Partitioned, partition_step
+from relaybuild.compilation.passes import PassRunner
+from relaybuild.compilation.programs import Program
+from relaybuild.compilation.slots import Weights
+from relaybuild.compilation.sources import read_model
 from relaybuild.compilation.weights import evaluate_weights
 from relaybuild.dataclass import dataclass
-from relaybuild.errors import UserError
 from relaybuild.events import Event
 from relaybuild.identifier import c_identifier
-from relaybuild.ir.expr import Call, Function
+from relaybuild.ir.expr import Call
 from relaybuild.ir.infer import infer_types
-from relaybuild.ir.input_shapes import leaves, with_shapes
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.ops.compiler_annotation import END
-from relaybuild.ir.parser import parse
-from relaybuild.ir.types import TensorType, TupleType
+from relaybuild.ir.types import TensorType
 from relaybuild.ir.visitor import post_order
 from relaybuild.lower.sources import include_dir as kernel_include_dir
-from relaybuild.partition.backend import CodegenOptions, GeneratedCode, all_backends, flat_types
+from relaybuild.partition.backend import CodegenOptions, GeneratedCode
 from relaybuild.partition.pipeline import partition
 from relaybuild.partition.report import Report, report
 from relaybuild.passes.infra import PRECISE, PassContext
@@ -48,16 +53,6 @@ from relaybuild.target import Target, chosen
 
 if TYPE_CHECKING:
     from onnx import ModelProto
-
-
-@dataclass(frozen=True)
-class Source:
-    """A model read: its module, and the names of inputs and outputs, one per tensor of `main`'s tuples."""
-
-    module: IRModule
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    provenance: Mapping[str, object]
 
 
 @dataclass(frozen=True)
@@ -79,13 +74,14 @@ class Workplace:
 
 @dataclass(frozen=True)
 class Made:
-    """What the stages made of a request: the library at `path`, its header, facts for the summary, and what ran."""
+    """What the stages made of a request: the library at `path`, its header, facts for the summary, what ran, and the
+    program after partitioning, if anybody needed it."""
 
     path: Path
     header: str
     facts: Mapping[str, Any]
     steps: Steps
-    module: IRModule
+    module: IRModule | None
 
 
 @dataclass
@@ -110,28 +106,31 @@ class _Clock:
 
 
 def make(request: Request, work: Workplace) -> Made:
-    """Run all stages; raises what `driver.compile` does."""
+    """Run all stages, or find what they would make; raises what `driver.compile` does."""
     context = _pass_context(request)
     clock = _Clock(work.on_event)
     selection = _selection(request, work.cache_dir)
+    file = OnnxFile.read(request.model) if work.cache is not None else None
+    actions = Actions(work.cache, file.weights() if file is not None else Weights(), request.name)
+    known = Known.of(request, actions)
     with clock.stage("import"):
-        source = read_model(request.model, request.shapes)
+        source = import_step(request, file, actions, known)
     with clock.stage("pass"):
-        module = default_pipeline()(source.module, context)
+        program = _after_passes(request, source.program, context, actions, known)
     with clock.stage("partition"), context:
-        module = partition_module(module, selection, request.name)
-    main = module["main"]
+        cut = _cut(request, program, context, selection, actions, known)
     with clock.stage("codegen"):
-        options = _codegen_options(request, source, context, module)
-        regions = generate_regions(module, options, selection)
-        code = all_backends()["host"].codegen(main, options)
-        weights = evaluate_weights(code)
-    spec = _library(options, code, weights, region_sources(regions, selection, options.flags))
+        options = _codegen_options(request, source)
+        generator = CodeGenerator(actions, options, known)
+        regions = generator.regions(cut, selection)
+        host = generator.host(cut)
+        weights = evaluate_weights(host.with_weights())
+    spec = _library(options, host.code, weights, region_sources(regions, selection, options.flags))
     path = work.folder / f"{options.symbol}.so"
     built = _build(spec, work, path, clock)
-    ran = {"import": 1, "pass": 1, "partition": 1, "codegen": len(code.units) + len(regions), **built.executed}
-    steps = Steps(ran, dict(built.cached), dict(clock.seconds))
-    return Made(path, _header(options, main, code.results), _facts(code, regions, context), steps, module)
+    executed, cached = actions.counts()
+    steps = Steps({**executed, **built.executed}, {**cached, **built.cached}, dict(clock.seconds))
+    return Made(path, _header(options, host), _facts(host.code, regions, context), steps, cut.program.in_memory)
 
 
 def program(request: Request, cache_dir: Path | None) -> IRModule:
@@ -140,6 +139,23 @@ def program(request: Request, cache_dir: Path | None) -> IRModule:
     module = default_pipeline()(read_model(request.model, request.shapes).module, context)
     with context:
         return partition_module(module, _selection(request, cache_dir), request.name)
+
+
+def _after_passes(request: Request, program: Program, context: PassContext, actions: Actions, known: Known) -> Program:
+    runner = PassRunner(actions, context, known)
+    if request.passes.is_observed:
+        return runner.run_observed(default_pipeline(), program, "the passes are observed")
+    return runner.run(default_pipeline(), program)
+
+
+def _cut(
+    request: Request, program: Program, context: PassContext, selection: Selection, actions: Actions, known: Known
+) -> Partitioned:
+    def run(module: IRModule) -> IRModule:
+        return partition_module(module, selection, request.name)
+
+    cut = Cut(selection, request.name, request.target, context, request.passes.is_observed)
+    return partition_step(program, cut, run, actions, known)
 
 
 def partition_module(module: IRModule, selection: Selection, name: str) -> IRModule:
@@ -181,63 +197,6 @@ def _selection(request: Request, cache_dir: Path | None) -> Selection:
     return select(request.config, request.flags, cache_dir=cache_dir)
 
 
-def read_model(model: str | Path | ModelProto | IRModule, shapes: Mapping[str, Sequence[int]] | None) -> Source:
-    """What the stages start from; raises UserError for what is no model or leaves a shape open."""
-    if isinstance(model, IRModule):
-        return _from_module(model, shapes)
-    if isinstance(model, (str, Path)) and is_relay_file(Path(model)):
-        return _from_module(_parse_file(Path(model)), shapes)
-    from relaybuild.frontend.onnx import import_model
-
-    imported = import_model(model, shapes)
-    provenance = {"format": "onnx", "opset": imported.opset, "producer": imported.producer}
-    return Source(imported.module, imported.input_names, imported.output_names, provenance)
-
-
-def is_relay_file(path: Path) -> bool:
-    """Whether a file is a program in the text format, by its name."""
-    return path.suffix == RELAY_SUFFIX
-
-
-def _parse_file(path: Path) -> IRModule:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read '{path}': {error}") from None
-    return parse(text, str(path))
-
-
-def _from_module(module: IRModule, shapes: Mapping[str, Sequence[int]] | None) -> Source:
-    if "main" not in module:
-        raise UserError("the module has no function '@main' to compile")
-    module = infer_types(with_shapes(module, shapes) if shapes else module)
-    main = module["main"]
-    params = [name for param in main.params for name, _ in leaves(param.name_hint, param.checked_type)]
-    results = [name for name, _ in leaves("output", main.body.checked_type)]
-    if isinstance(main.body.checked_type, TupleType):
-        results = [f"output{number}" if len(results) > 1 else "output" for number in range(len(results))]
-    inputs, outputs = _names(main, "input_names", params), _names(main, "output_names", results)
-    return Source(module, inputs, outputs, {"format": "relay"})
-
-
-def _names(function: Function, attr: str, default: list[str]) -> tuple[str, ...]:
-    """The names in a function's attribute, or unique ones made of the defaults."""
-    given = function.attrs.get(attr)
-    if isinstance(given, (tuple, list)) and len(given) == len(default):
-        return tuple(str(name) for name in given)
-    taken: set[str] = set()
-    names = []
-    for name in default:
-        number = 0
-        unique = name
-        while unique in taken:
-            number += 1
-            unique = f"{name}_{number}"
-        taken.add(unique)
-        names.append(unique)
-    return tuple(names)
-
-
 def _pass_context(request: Request) -> PassContext:
     """The context entered, or a new one, at the level of the request and as precise as it."""
     settings = request.passes
@@ -251,7 +210,7 @@ def _pass_context(request: Request) -> PassContext:
     return context.derived(opt_level=request.opt_level, config={PRECISE.name: request.precise})
 
 
-def _codegen_options(request: Request, source: Source, context: PassContext, module: IRModule) -> CodegenOptions:
+def _codegen_options(request: Request, source: Imported) -> CodegenOptions:
     flags = (*KERNEL_CFLAGS, *request.target.cflags)
     return CodegenOptions(
         request.name,
@@ -264,7 +223,6 @@ def _codegen_options(request: Request, source: Source, context: PassContext, mod
         request.opt_level,
         request.precise,
         {"source": dict(source.provenance), "opt_level": request.opt_level, "precise": request.precise},
-        module,
     )
 
 
@@ -309,10 +267,9 @@ def _facts(code: GeneratedCode, regions: Sequence[Region], context: PassContext)
     }
 
 
-def _header(options: CodegenOptions, main: Function, results: Sequence[TensorType]) -> str:
-    params = [kind for param in main.params for kind in flat_types(param.checked_type)]
-    inputs = [_spec(name, kind) for name, kind in zip(options.inputs, params)]
-    outputs = [_spec(name, kind) for name, kind in zip(options.outputs, results)]
+def _header(options: CodegenOptions, host: HostCode) -> str:
+    inputs = [_spec(name, kind) for name, kind in zip(options.inputs, host.params)]
+    outputs = [_spec(name, kind) for name, kind in zip(options.outputs, host.code.results)]
     return standalone_header(options.symbol, inputs, outputs)
 
 

@@ -23,6 +23,16 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True)
+class RegionFunction:
+    """A function of a module that is marked for a backend: its name there, its tensors, and the numbers of those of its
+    inputs that are the same at every call."""
+
+    name: str
+    ports: RegionPorts
+    constants: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
 class Region:
     """A region of a module: its function's name there, its tensors, its backend, and what that made of it."""
 
@@ -32,15 +42,67 @@ class Region:
     code: GeneratedCode
 
 
-def generate_regions(module: IRModule, options: CodegenOptions, selection: Selection) -> tuple[Region, ...]:
-    """What the backends make of the functions of a typed module that are marked for them.
+def region_functions(module: IRModule) -> tuple[RegionFunction, ...]:
+    """The functions of a typed module that are marked for a backend.
 
-    `options` are those of the whole program. Raises UserError for a function whose backend is unknown or off, for a
-    symbol that is no C identifier, and for one that two functions, or a function and the model, have.
+    Raises UserError for a symbol that is no C identifier, and for one that two functions, or a function and the model,
+    have.
     """
     marked = {name: function for name, function in module.functions.items() if _tag_of(function) is not None}
     _check_symbols(marked)
-    return tuple(_generate(name, function, module, options, selection) for name, function in marked.items())
+    return tuple(
+        RegionFunction(
+            name,
+            RegionPorts(
+                str(function.attrs["global_symbol"]), _tag_of(function) or "", _inputs(function), _outputs(function)
+            ),
+            constant_arguments(module, name),
+        )
+        for name, function in marked.items()
+    )
+
+
+def backend_of(region: RegionFunction, selection: Selection) -> Backend:
+    """The backend of a region; raises UserError where it is unknown or off."""
+    tag = region.ports.compiler
+    backend = all_backends().get(tag)
+    if backend is None:
+        known = ", ".join(f"'{each}'" for each in sorted(all_backends()))
+        raise UserError(
+            f"'@{region.name}' is marked for the compiler '{tag}', but no backend has this tag; known are {known}"
+        )
+    if backend.cmake_flag and backend.tag not in selection.tags:
+        raise UserError(
+            f"'@{region.name}' is marked for the compiler '{tag}', but its backend '{backend.name}' is off; switch "
+            f"it on with -D {backend.cmake_flag}=ON or in config.cmake"
+        )
+    return backend
+
+
+def region_options(region: RegionFunction, options: CodegenOptions) -> CodegenOptions:
+    """What a region's code generator is told, `options` being those of the whole program."""
+    return replace(
+        options,
+        name=region.ports.symbol,
+        symbol=region.ports.symbol,
+        inputs=tuple(port.name for port in region.ports.inputs),
+        outputs=tuple(port.name for port in region.ports.outputs),
+        constants=region.constants,
+    )
+
+
+def generate_regions(module: IRModule, options: CodegenOptions, selection: Selection) -> tuple[Region, ...]:
+    """What the backends make of the functions of a typed module that are marked for them.
+
+    `options` are those of the whole program. Raises UserError for a function whose backend is unknown or off, and for
+    the symbols that `region_functions` refuses.
+    """
+    found: list[Region] = []
+    for region in region_functions(module):
+        backend = backend_of(region, selection)
+        code = backend.codegen(module[region.name], region_options(region, replace(options, module=module)))
+        found.append(Region(region.name, region.ports, backend, code))
+    return tuple(found)
 
 
 def _tag_of(function: Function) -> str | None:
@@ -59,36 +121,6 @@ def _check_symbols(marked: Mapping[str, Function]) -> None:
         if symbol in owners:
             raise UserError(f"'@{owners[symbol]}' and '@{name}' have the same 'global_symbol', '{symbol}'")
         owners[symbol] = name
-
-
-def _generate(name: str, function: Function, module: IRModule, options: CodegenOptions, selection: Selection) -> Region:
-    backend = _backend_of(name, function, selection)
-    symbol = str(function.attrs["global_symbol"])
-    ports = RegionPorts(symbol, backend.tag, _inputs(function), _outputs(function))
-    own = replace(
-        options,
-        name=symbol,
-        symbol=symbol,
-        inputs=tuple(port.name for port in ports.inputs),
-        outputs=tuple(port.name for port in ports.outputs),
-        module=module,
-        constants=constant_arguments(module, name),
-    )
-    return Region(name, ports, backend, backend.codegen(function, own))
-
-
-def _backend_of(name: str, function: Function, selection: Selection) -> Backend:
-    tag = _tag_of(function)
-    backend = all_backends().get(tag or "")
-    if backend is None:
-        known = ", ".join(f"'{each}'" for each in sorted(all_backends()))
-        raise UserError(f"'@{name}' is marked for the compiler '{tag}', but no backend has this tag; known are {known}")
-    if backend.cmake_flag and backend.tag not in selection.tags:
-        raise UserError(
-            f"'@{name}' is marked for the compiler '{tag}', but its backend '{backend.name}' is off; switch it on with "
-            f"-D {backend.cmake_flag}=ON or in config.cmake"
-        )
-    return backend
 
 
 def _inputs(function: Function) -> tuple[Port, ...]:

@@ -65,10 +65,10 @@ def expected_outputs(
 
 
 def _reference(model: Path, inputs: Mapping[str, Array], shapes: Mapping[str, Sequence[int]]) -> dict[str, Array]:
-    from relaybuild import stages
+    from relaybuild.compilation.sources import read_model
     from relaybuild.ir.interpreter import interpret
 
-    source = stages.read_model(model, shapes)
+    source = read_model(model, shapes)
     _check_names(source.inputs, inputs, model)
     given = iter([inputs[name] for name in source.inputs])
     args = [_packed(param.checked_type, given) for param in source.module["main"].params]

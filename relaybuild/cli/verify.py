@@ -66,7 +66,7 @@ def command(
 
 def _runner_of(model: Path, against: str | None) -> str:
     """What runs a model: as asked, else by its kind."""
-    from relaybuild.stages import is_relay_file
+    from relaybuild.compilation.sources import is_relay_file
 
     if not is_relay_file(model):
         return against or "onnxruntime"

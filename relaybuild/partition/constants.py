@@ -111,4 +111,4 @@ def _identity(value: Expr, path: tuple[int, ...]) -> _Identity:
     while isinstance(base, TupleGetItem):
         path = (base.index, *path)
         base = base.tuple_value
-    return id(base.data) if isinstance(base, Constant) else id(base), path
+    return id(base.array) if isinstance(base, Constant) else id(base), path

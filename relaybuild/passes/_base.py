@@ -116,6 +116,12 @@ class FunctionPass(Pass):
         done = {name: self._transformed(name, function, mod, ctx) for name, function in mod.functions.items()}
         return mod.with_functions(done)
 
+    def run_on(self, name: str, mod: IRModule, ctx: PassContext) -> Function:
+        """One function of a module transformed, without requirements and instruments; raises what was reported."""
+        result = self._transformed(name, mod[name], mod, ctx)
+        ctx.error_reporter.raise_all()
+        return result
+
     def _transformed(self, name: str, function: Function, mod: IRModule, ctx: PassContext) -> Function:
         if is_left_alone(function):
             return function

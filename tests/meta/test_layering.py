@@ -27,13 +27,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "packaging": BASE | {"build", "runtime"},
     "backends": BASE | {"ir", "build", "partition", "runtime"},
     "artifact": BASE | {"ir", "passes", "frontend", "backends", "build"},
-    "compilation": BASE | {"ir", "build", "partition"},
+    "compilation": BASE | {"ir", "passes", "frontend", "partition", "build", "backends", "artifact"},
     "stages": BASE
     | {"ir", "passes", "frontend", "lower", "partition", "contrib", "build", "backends", "runtime", "artifact"}
     | {"compilation"},
     "job": BASE | {"ir", "artifact", "build", "stages"},
     "driver": BASE | {"ir", "artifact", "build", "job"},
-    "cli": BASE | {"driver", "stages", "artifact", "runtime", "build", "frontend", "ir", "passes", "partition"},
+    "cli": BASE
+    | {"compilation", "driver", "stages", "artifact", "runtime", "build", "frontend", "ir", "passes", "partition"},
     "__main__": {"cli"},
     "relay": BASE | {"ir", "passes"},
     "": {"driver", "runtime", "ir", "passes", "registry", "relay", "target"},

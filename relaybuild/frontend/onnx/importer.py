@@ -44,13 +44,18 @@ class ImportedModel:
 
 
 def import_model(
-    path_or_proto: ModelSource, shapes: Mapping[str, Sequence[int]] | None = None, name: str | None = None
+    path_or_proto: ModelSource,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    name: str | None = None,
+    on_weight: Callable[[str, NDArray[Any]], None] | None = None,
 ) -> ImportedModel:
     """Import a model from a path, its bytes, or a ModelProto, which stays as it is.
 
     `shapes` gives, by input, the shape to compile for; `name` is what errors call the model, by default the file's
-    name. Weights stay in the file, mapped. Raises UserError for a file that is no model, for shapes that are missing
-    or do not fit, and for a malformed node; UnsupportedError with all operators that have no converter.
+    name. Weights stay in the file, mapped; `on_weight` is told the name and the array of each initializer that is one,
+    those of the model's own graph first, before any node is imported. Raises UserError for a file that is no model, for
+    shapes that are missing or do not fit, and for a malformed node; UnsupportedError with all operators that have no
+    converter.
     """
     loaded = read_model(path_or_proto, name)
     opset = _opset(loaded.proto, loaded.source)
@@ -60,7 +65,7 @@ def import_model(
     nodes = live_nodes(graph)
     check_supported(nodes, opset, loaded.source)
     params = _params(loaded, shapes or {})
-    outputs = _Importer(loaded, opset).run(graph, nodes, {param.name_hint: param for param in params})
+    outputs = _Importer(loaded, opset, on_weight).run(graph, nodes, {param.name_hint: param for param in params})
     output_names = tuple(output.name for output in graph.output)
     input_names = tuple(param.name_hint for param in params)
     body = outputs[0] if len(outputs) == 1 else Tuple(outputs, Span(loaded.source))
@@ -97,6 +102,7 @@ def _params(loaded: LoadedModel, shapes: Mapping[str, Sequence[int]]) -> list[Va
 class _Importer:
     loaded: LoadedModel
     opset: int
+    on_weight: Callable[[str, NDArray[Any]], None] | None = None
     folder: Folder = field(default_factory=Folder)
 
     def run(self, graph: GraphProto, nodes: Sequence[NodeProto], inputs: Mapping[str, Expr]) -> list[Expr]:
@@ -118,7 +124,10 @@ class _Importer:
         constants: dict[str, Expr] = {}
         for tensor in graph.initializer:
             if tensor.name in used:
-                constants[tensor.name] = Constant(read(tensor), Span(self.loaded.source, tensor.name))
+                constant = Constant(read(tensor), Span(self.loaded.source, tensor.name))
+                constants[tensor.name] = constant
+                if self.on_weight is not None and constant.is_weight:
+                    self.on_weight(tensor.name, constant.array)
         return constants
 
     def _convert(self, proto: NodeProto, scope: dict[str, Expr], used: set[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import mmap
 import os
 from dataclasses import field
 from pathlib import Path
@@ -17,6 +16,7 @@ from onnx import ModelProto, TensorProto, numpy_helper
 
 from relaybuild.dataclass import dataclass
 from relaybuild.errors import UserError
+from relaybuild.frontend.onnx.mapped import map_file
 from relaybuild.frontend.onnx.wire import WireError, strip_model
 from relaybuild.ir.types import DTYPES
 
@@ -101,14 +101,6 @@ class LoadedModel:
                     where=where,
                 ) from None
         return self._files[path]
-
-
-def map_file(path: Path) -> memoryview:
-    """The bytes of a file, mapped and read-only; raises OSError."""
-    with open(path, "rb") as stream:
-        if os.fstat(stream.fileno()).st_size == 0:
-            return memoryview(b"")
-        return memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 def read_model(source: ModelSource, name: str | None = None) -> LoadedModel:

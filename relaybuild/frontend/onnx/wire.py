@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_MODEL_GRAPH = 7
-_GRAPH_INITIALIZER = 5
-_TENSOR_NAME = 8
-_TENSOR_RAW_DATA = 9
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+MODEL_GRAPH = 7
+GRAPH_INITIALIZER = 5
+TENSOR_NAME = 8
+TENSOR_RAW_DATA = 9
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _MIN_PAYLOAD = 1024
 
 
@@ -40,9 +40,9 @@ def strip_model(data: memoryview) -> StrippedModel:
     """Split a serialised ModelProto; raises WireError where it is truncated or malformed."""
     payloads: dict[str, tuple[int, int]] = {}
     parts: list[bytes] = []
-    for item in _fields(data, 0, len(data)):
-        if item.number == _MODEL_GRAPH and item.wire_type == _BYTES:
-            parts.append(_framed(_MODEL_GRAPH, _strip_graph(data, item, payloads)))
+    for item in read_fields(data, 0, len(data)):
+        if item.number == MODEL_GRAPH and item.wire_type == BYTES:
+            parts.append(_framed(MODEL_GRAPH, _strip_graph(data, item, payloads)))
         else:
             parts.append(bytes(data[item.start : item.end]))
     return StrippedModel(b"".join(parts), payloads)
@@ -50,9 +50,9 @@ def strip_model(data: memoryview) -> StrippedModel:
 
 def _strip_graph(data: memoryview, graph: Field, payloads: dict[str, tuple[int, int]]) -> bytes:
     parts: list[bytes] = []
-    for item in _fields(data, graph.begin, graph.end):
-        if item.number == _GRAPH_INITIALIZER and item.wire_type == _BYTES:
-            parts.append(_framed(_GRAPH_INITIALIZER, _strip_tensor(data, item, payloads)))
+    for item in read_fields(data, graph.begin, graph.end):
+        if item.number == GRAPH_INITIALIZER and item.wire_type == BYTES:
+            parts.append(_framed(GRAPH_INITIALIZER, _strip_tensor(data, item, payloads)))
         else:
             parts.append(bytes(data[item.start : item.end]))
     return b"".join(parts)
@@ -64,11 +64,11 @@ def _strip_tensor(data: memoryview, tensor: Field, payloads: dict[str, tuple[int
     name = ""
     payload: Field | None = None
     parts: list[bytes] = []
-    for item in _fields(data, tensor.begin, tensor.end):
-        if item.number == _TENSOR_RAW_DATA and item.wire_type == _BYTES:
+    for item in read_fields(data, tensor.begin, tensor.end):
+        if item.number == TENSOR_RAW_DATA and item.wire_type == BYTES:
             payload = item
             continue
-        if item.number == _TENSOR_NAME and item.wire_type == _BYTES:
+        if item.number == TENSOR_NAME and item.wire_type == BYTES:
             name = bytes(data[item.begin : item.end]).decode("utf-8", "replace")
         parts.append(bytes(data[item.start : item.end]))
     if payload is not None:
@@ -77,7 +77,7 @@ def _strip_tensor(data: memoryview, tensor: Field, payloads: dict[str, tuple[int
 
 
 def _framed(number: int, payload: bytes) -> bytes:
-    return bytes([number << 3 | _BYTES]) + _encode_varint(len(payload)) + payload
+    return bytes([number << 3 | BYTES]) + _encode_varint(len(payload)) + payload
 
 
 def _encode_varint(value: int) -> bytes:
@@ -89,10 +89,11 @@ def _encode_varint(value: int) -> bytes:
     return bytes(digits)
 
 
-def _fields(data: memoryview, begin: int, end: int) -> Iterator[Field]:
+def read_fields(data: memoryview, begin: int, end: int) -> Iterator[Field]:
+    """The fields of a message; raises WireError where it is truncated or malformed."""
     position = begin
     while position < end:
-        key, after_key = _decode_varint(data, position, end)
+        key, after_key = decode_varint(data, position, end)
         payload_begin, payload_end = _payload(data, key & 7, after_key, end)
         if payload_end > end:
             raise WireError(f"it is truncated: a field at byte {position} ends {payload_end - end} bytes too late")
@@ -101,17 +102,18 @@ def _fields(data: memoryview, begin: int, end: int) -> Iterator[Field]:
 
 
 def _payload(data: memoryview, wire_type: int, position: int, end: int) -> tuple[int, int]:
-    if wire_type == _BYTES:
-        length, begin = _decode_varint(data, position, end)
+    if wire_type == BYTES:
+        length, begin = decode_varint(data, position, end)
         return begin, begin + length
-    if wire_type == _VARINT:
-        return position, _decode_varint(data, position, end)[1]
-    if wire_type in (_FIXED32, _FIXED64):
-        return position, position + (4 if wire_type == _FIXED32 else 8)
+    if wire_type == VARINT:
+        return position, decode_varint(data, position, end)[1]
+    if wire_type in (FIXED32, FIXED64):
+        return position, position + (4 if wire_type == FIXED32 else 8)
     raise WireError(f"byte {position} is not the beginning of a protobuf field")
 
 
-def _decode_varint(data: memoryview, position: int, end: int) -> tuple[int, int]:
+def decode_varint(data: memoryview, position: int, end: int) -> tuple[int, int]:
+    """A number and the position behind it; raises WireError."""
     value = 0
     for shift in range(0, 70, 7):
         if position >= end:

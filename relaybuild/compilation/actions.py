@@ -1,0 +1,201 @@
+"""Takes single steps of a compilation from the cache, or executes them and keeps what they made; knows no step.
+
+A step is keyed by what goes into it, without the weights. Of these it may ask for some, and which they are is known
+only when it was executed: a note remembers it, and the key holds their contents. If a note is wrong, the key is one
+that nothing was ever stored under.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
+
+from relaybuild.build.cache.action import Action, ActionBuilder
+from relaybuild.build.cache.hit import DamagedResult, Hit
+from relaybuild.build.cache.journal import Executed, Journal, Storing
+from relaybuild.build.cache.settings import Mode
+from relaybuild.build.cache.store import Cache
+from relaybuild.build.notes import Notes
+from relaybuild.compilation.slots import Origin, Weights
+from relaybuild.digest import Digest
+from relaybuild.ir.asking import asked_values
+from relaybuild.ir.expr import Constant
+
+T = TypeVar("T")
+
+_NOTE = "asked"
+
+
+class Outputs:
+    """What a step made, by name: read when it is asked for."""
+
+    def __init__(self, digests: Mapping[str, Digest], read: Callable[[str], bytes]) -> None:
+        self.digests = digests
+        self.read = read
+
+    def loader(self, name: str) -> Callable[[], bytes]:
+        """What reads one output."""
+        return lambda: self.read(name)
+
+
+@dataclass(frozen=True)
+class Step(Generic[T]):
+    """One step of a layer; `slot` says where in the project it comes up.
+
+    `describe` adds to a key all that it depends on but weights, `execute` is the work, `pack` gives what it made as
+    bytes, from which `unpack` makes it again without the work.
+    """
+
+    layer: str
+    name: str
+    slot: str
+    describe: Callable[[ActionBuilder], None]
+    execute: Callable[[], T]
+    pack: Callable[[T], Mapping[str, bytes]]
+    unpack: Callable[[Outputs], T]
+
+
+@dataclass
+class Actions:
+    """The steps of one compilation: looked up in a cache or, without one, executed. `project` begins their slots."""
+
+    cache: Cache | None
+    weights: Weights
+    project: str
+    journal: Journal = field(default_factory=Journal)
+
+    def __post_init__(self) -> None:
+        if self.cache is not None:
+            self.journal = self.cache.journal
+        self._first_executed, self._first_looked = len(self.journal.executed), len(self.journal.looked)
+
+    @property
+    def has_cache(self) -> bool:
+        """Whether steps are looked up or kept."""
+        return self.cache is not None and self.cache.folder is not None and self.cache.settings.mode is not Mode.OFF
+
+    def run(self, step: Step[T], *, objection: str = "") -> T:
+        """What a step makes; it is not looked up where there is an objection. Raises what the step raises."""
+        if self.cache is None or objection or not self.has_cache:
+            return self.perform(step.layer, step.name, step.slot, step.execute, objection)
+        return _Keyed(self, self.cache, step).result()
+
+    def perform(self, layer: str, name: str, slot: str, execute: Callable[[], T], objection: str) -> T:
+        """What a step makes that is not looked up, for a reason."""
+        if self.cache is not None and self.has_cache:
+            self.cache.bypass(layer, name, objection, slot=self.slot(slot))
+        begin = time.perf_counter()
+        made = execute()
+        seconds = time.perf_counter() - begin
+        self.journal.executed.append(
+            Executed(layer, name, self.slot(slot), "", seconds, Storing.BYPASSED, objection or "no cache")
+        )
+        return made
+
+    def counts(self) -> tuple[Mapping[str, int], Mapping[str, int]]:
+        """How many steps were executed, and how many found, by layer, in what is logged since these were made."""
+        executed = Counter(event.layer for event in self.journal.executed[self._first_executed :])
+        found = Counter(event.layer for event in self.journal.looked[self._first_looked :] if event.reason is None)
+        return executed, found
+
+    def slot(self, within: str) -> str:
+        """The place of a step."""
+        return f"{self.project}/{within}"
+
+
+class _Keyed(Generic[T]):
+    """A step that is looked up."""
+
+    def __init__(self, actions: Actions, cache: Cache, step: Step[T]) -> None:
+        self._step = step
+        self._cache = cache
+        self._weights = actions.weights
+        self._slot = actions.slot(step.slot)
+        self._namespace = cache.settings.namespace
+        self._notes = Notes(cache)
+        self._base = self._action(())
+
+    def result(self) -> T:
+        """What the step makes, found or made now and kept."""
+        asked = self._noted()
+        action = self._action(asked)
+        found = self._cache.lookup(action, slot=self._slot)
+        if not isinstance(found, Hit):
+            return self._made(action, asked)[0]
+        try:
+            return self._step.unpack(Outputs(found.outputs, _Reading(found, lambda: self._made(action, asked)[1])))
+        except DamagedResult:
+            return self._made(action, asked)[0]
+
+    def _made(self, looked_up: Action, noted: tuple[Origin, ...]) -> tuple[T, Mapping[str, bytes]]:
+        """Execute the step and keep what it made, under the weights that it asked for."""
+        heard: set[Origin] = set()
+
+        def hear(constant: Constant) -> None:
+            # what the step itself made of other weights follows from these
+            if (origin := self._weights.known(constant)) is not None:
+                heard.add(origin)
+
+        begin = time.perf_counter()
+        with asked_values(hear):
+            made = self._step.execute()
+        seconds = time.perf_counter() - begin
+        asked = _sorted(heard)
+        action = self._action(asked)
+        if asked != noted:
+            self._notes.write(_NOTE, self._base.key(self._namespace), json.dumps(asked).encode())
+            self._correct_key(looked_up, action)
+        packed = self._step.pack(made)
+        self._cache.store(action, packed, slot=self._slot, seconds=seconds)
+        return made, packed
+
+    def _action(self, asked: tuple[Origin, ...]) -> Action:
+        builder = ActionBuilder(self._step.layer, self._step.name)
+        self._step.describe(builder)
+        for origin in asked:
+            builder.input(f"in/weights/{origin}", self._weights.digest(origin))
+        return builder.build()
+
+    def _noted(self) -> tuple[Origin, ...]:
+        """The weights that the step asked for when it was last executed; those that are not there are left out."""
+        payload = self._notes.read(_NOTE, self._base.key(self._namespace))
+        try:
+            found = json.loads(payload) if payload is not None else []
+        except ValueError:
+            return ()
+        if not isinstance(found, list):
+            return ()
+        return _sorted({each for each in found if isinstance(each, (int, str)) and each in self._weights})
+
+    def _correct_key(self, looked_up: Action, action: Action) -> None:
+        """Let the journal name the action that was executed, where the one that was looked up had other weights."""
+        looked, key = self._cache.journal.looked, looked_up.key(self._namespace)
+        for place, event in enumerate(looked):
+            if event.key == key and event.reason is not None:
+                looked[place] = replace(event, key=action.key(self._namespace))
+
+
+class _Reading:
+    """Reads the outputs of a hit; where one turns out damaged, all are made again."""
+
+    def __init__(self, hit: Hit, make: Callable[[], Mapping[str, bytes]]) -> None:
+        self._hit = hit
+        self._make = make
+        self._made: Mapping[str, bytes] | None = None
+
+    def __call__(self, name: str) -> bytes:
+        if self._made is None:
+            try:
+                return self._hit.read(name)
+            except DamagedResult:
+                self._made = self._make()
+        return self._made[name]
+
+
+def _sorted(origins: set[Origin]) -> tuple[Origin, ...]:
+    numbers = sorted(each for each in origins if isinstance(each, int))
+    return (*numbers, *sorted(each for each in origins if isinstance(each, str)))

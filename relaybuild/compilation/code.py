@@ -1,0 +1,149 @@
+"""Digests of parts of relaybuild's own code: a module with all that it imports; knows no pass and no backend.
+
+What a step makes depends on the code that it runs. A step is known by the modules that define it; each stands for all
+that it imports within relaybuild, directly or not. A module that imports whatever lies in a folder stands for the
+folder. Names that are imported by a computed name are not followed: what they lead to (a backend, a pass that another
+one requires) is part of a key on its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import relaybuild
+from relaybuild.artifact import facts
+from relaybuild.artifact.own_code import own_code
+from relaybuild.build.cache.store import Cache
+from relaybuild.build.trees import TreeInputs
+from relaybuild.digest import Digest, Hasher, digest_bytes
+
+_ROOT = Path(relaybuild.__file__).resolve().parent
+_HEAD = "relaybuild"
+
+_FOR_TYPES = re.compile(r"^if TYPE_CHECKING:\n(?:[ \t]+.*\n|\n)+", re.MULTILINE)
+_IMPORT = re.compile(r"^[ \t]*import (relaybuild[\w.]*)", re.MULTILINE)
+_FROM = re.compile(r"^[ \t]*from (relaybuild[\w.]*) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
+_FOLDER = re.compile(r"import_module\(\"(relaybuild[\w.]+)\"\)")
+_NAME = re.compile(r"(\w+)(?:\s+as\s+\w+)?\s*(?:,|\)|$|#[^\n]*)")
+
+# Backends are found by name: each is part of the keys of what it makes.
+_BY_NAME = frozenset({"relaybuild.contrib"})
+
+
+@dataclass(frozen=True)
+class ModuleCode:
+    """A module's file, and the modules that it imports."""
+
+    digest: Digest
+    imports: tuple[str, ...]
+
+
+class CodeDigests:
+    """Digests of modules of relaybuild with all that they import, remembered by the digest of the whole code."""
+
+    def __init__(self, cache: Cache | None, inputs: TreeInputs) -> None:
+        """Without a cache they are not remembered."""
+        self._cache = cache
+        self._inputs = inputs
+        self._closures: dict[str, frozenset[str]] = {}
+
+    def of(self, *modules: str) -> Digest:
+        """The digest of modules, or of packages with all that lies in them, and of all that they import.
+
+        Raises KeyError for a name that is no module of relaybuild, and StaleCode.
+        """
+        hasher = Hasher("code.1")
+        for name in sorted(frozenset().union(*map(self._closure, modules))):
+            hasher.field(name, self._modules[name].digest)
+        return hasher.digest()
+
+    def check(self) -> None:
+        """Raise StaleCode where the code on disk is not the code that runs, OSError where it cannot be read."""
+        _ = self._whole
+
+    def package(self, name: str) -> Digest:
+        """The digest of another package that results rest upon, numpy or onnx."""
+        return self._whole[name]
+
+    @cached_property
+    def _whole(self) -> Mapping[str, Digest]:
+        return own_code(self._inputs)
+
+    @cached_property
+    def _modules(self) -> Mapping[str, ModuleCode]:
+        of = Hasher("own-modules.1").field("code", self._whole[_HEAD]).digest()
+        known = facts.recall(self._cache, of) if self._cache is not None else None
+        if known is None:
+            known = {name: _to_json(each) for name, each in scan(_ROOT).items()}
+            if self._cache is not None:
+                facts.remember(self._cache, of, known)
+        return {name: _from_json(each) for name, each in known.items()}
+
+    def _closure(self, module: str) -> frozenset[str]:
+        if module not in self._closures:
+            within = [name for name in self._modules if name.startswith(f"{module}.")]
+            self._closures[module] = _reached((module, *within), self._modules)
+        return self._closures[module]
+
+
+def scan(root: Path) -> dict[str, ModuleCode]:
+    """Every module below a package's folder, by dotted name; raises OSError."""
+    files = {_module_name(root, path): path for path in sorted(root.rglob("*.py"))}
+    return {name: _module_code(path, files.keys()) for name, path in files.items()}
+
+
+def _module_name(root: Path, path: Path) -> str:
+    parts = (root.name, *path.relative_to(root).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _module_code(path: Path, known: Iterable[str]) -> ModuleCode:
+    data = path.read_bytes()
+    text = _FOR_TYPES.sub("", data.decode("utf-8"))
+    return ModuleCode(digest_bytes(data), tuple(sorted(set(_imported(text, frozenset(known))))))
+
+
+def _imported(text: str, known: frozenset[str]) -> Iterator[str]:
+    for match in _IMPORT.finditer(text):
+        yield match[1]
+    for match in _FROM.finditer(text):
+        names = [f"{match[1]}.{each[1]}" for each in _NAME.finditer(match[2])]
+        modules = [name for name in names if name in known]
+        # a name that is no module is defined in the package itself
+        yield from modules
+        if len(modules) < len(names):
+            yield match[1]
+    if "iter_modules" in text:
+        for match in _FOLDER.finditer(text):
+            if match[1] not in _BY_NAME:
+                yield from (name for name in known if name.startswith(f"{match[1]}."))
+
+
+def _reached(start: Iterable[str], modules: Mapping[str, ModuleCode]) -> frozenset[str]:
+    """Modules and all that they import, with the packages that they lie in."""
+    found: set[str] = set()
+    pending = list(start)
+    while pending:
+        name = pending.pop()
+        if name in found:
+            continue
+        found.add(name)
+        pending += modules[name].imports
+        parent = name.rpartition(".")[0]
+        if parent:
+            pending.append(parent)
+    return frozenset(found)
+
+
+def _to_json(code: ModuleCode) -> list[Any]:
+    return [code.digest.hex, code.digest.size, list(code.imports)]
+
+
+def _from_json(value: Any) -> ModuleCode:
+    hexadecimal, size, imports = value
+    return ModuleCode(Digest(str(hexadecimal), int(size)), tuple(map(str, imports)))

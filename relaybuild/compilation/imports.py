@@ -1,0 +1,144 @@
+"""Imports a model, looked up by its structure: other weights in the same places are the same program; knows no node.
+
+That holds for the file of an ONNX model. Whatever else a compilation starts from is read every time, and what follows
+is looked up by what it was read as.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relaybuild.artifact.request import Request
+from relaybuild.build.cache.action import ActionBuilder
+from relaybuild.compilation.actions import Actions, Outputs, Step
+from relaybuild.compilation.known import Known
+from relaybuild.compilation.passes import program_outputs, read_program
+from relaybuild.compilation.programs import Program
+from relaybuild.compilation.slots import Given, Weights
+from relaybuild.compilation.sources import Source, is_relay_file, read_model
+from relaybuild.frontend.onnx.structure import Structure, WeightPlace, dtype_name, structure_of
+from relaybuild.frontend.onnx.wire import WireError
+from relaybuild.ir.structural import weight_slots
+
+if TYPE_CHECKING:
+    from relaybuild.frontend.onnx.reader import LoadedModel
+
+LAYER = "import"
+_SIGNATURE = "signature"
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A model as a program, the names of its inputs and outputs, and where it comes from."""
+
+    program: Program
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    provenance: Mapping[str, object]
+
+    @classmethod
+    def of(cls, source: Source, weights: Weights) -> Imported:
+        """A source that was read."""
+        return cls(Program(weights, module=source.module), source.inputs, source.outputs, source.provenance)
+
+
+@dataclass(frozen=True)
+class OnnxFile:
+    """An ONNX model's file and its structure."""
+
+    path: Path
+    data: memoryview
+    structure: Structure
+
+    @classmethod
+    def read(cls, model: object) -> OnnxFile | None:
+        """The file of a model; None for a model that is none, or cannot be read: who imports it says why."""
+        if not isinstance(model, (str, Path)) or is_relay_file(Path(model)):
+            return None
+        path = Path(model)
+        try:
+            from relaybuild.frontend.onnx.mapped import map_file, slices_beside
+
+            data = map_file(path)
+            return cls(path, data, structure_of(data, slices_beside(path)))
+        except (OSError, WireError, ValueError):
+            return None
+
+    def weights(self) -> Weights:
+        """Its weights, in the order of the file."""
+        return Weights([Given(self._loader(name, place)) for name, place in self.structure.weights.items()])
+
+    def _loader(self, name: str, place: WeightPlace) -> Callable[[], NDArray[Any]]:
+        def load() -> NDArray[Any]:
+            dtype = dtype_name(place.data_type)
+            if dtype is not None and place.span is not None:
+                begin, end = place.span
+                if end - begin == np.dtype(dtype).itemsize * int(np.prod(place.shape)):
+                    array: NDArray[Any] = np.frombuffer(self.data[begin:end], dtype).reshape(place.shape)
+                    return array
+            # whatever is unusual, or wrong, the importer knows
+            return self._loaded.initializer(self._tensors[name])
+
+        return load
+
+    @cached_property
+    def _loaded(self) -> LoadedModel:
+        from relaybuild.frontend.onnx.reader import read_model as load
+
+        return load(self.path)
+
+    @cached_property
+    def _tensors(self) -> Mapping[str, Any]:
+        return {tensor.name: tensor for tensor in self._loaded.proto.graph.initializer}
+
+
+def import_step(request: Request, file: OnnxFile | None, actions: Actions, known: Known) -> Imported:
+    """The model of a request; raises UserError for what is none or leaves a shape open, UnsupportedError."""
+    if file is None:
+        return actions.perform(LAYER, LAYER, LAYER, lambda: _read(request, actions), "it is read every time")
+    names = {name: number for number, name in enumerate(file.structure.weights)}
+    weights = actions.weights
+
+    def describe(builder: ActionBuilder) -> None:
+        builder.input("in/structure", file.structure.digest)
+        builder.input("impl/frontend", known.codes.of("relaybuild.frontend.onnx"))
+        for package in ("numpy", "onnx"):
+            builder.input(f"impl/{package}", known.codes.package(package))
+        builder.option("source", file.path.name).option("shapes", _shapes(request.shapes))
+
+    def adopt(name: str, array: NDArray[Any]) -> None:
+        if name in names:
+            weights.adopt(names[name], array)
+
+    def execute() -> Imported:
+        return Imported.of(read_model(file.path, request.shapes, adopt), weights)
+
+    def unpack(outputs: Outputs) -> Imported:
+        found = json.loads(outputs.read(_SIGNATURE))
+        program = read_program(outputs, weights)
+        return Imported(program, tuple(found["inputs"]), tuple(found["outputs"]), found["provenance"])
+
+    return actions.run(Step(LAYER, "onnx", LAYER, describe, execute, _pack, unpack), objection=known.objection)
+
+
+def _read(request: Request, actions: Actions) -> Imported:
+    source = read_model(request.model, request.shapes)
+    actions.weights = Weights.of(weight_slots(source.module))
+    return Imported.of(source, actions.weights)
+
+
+def _pack(made: Imported) -> Mapping[str, bytes]:
+    signature = {"inputs": made.inputs, "outputs": made.outputs, "provenance": dict(made.provenance)}
+    return {_SIGNATURE: json.dumps(signature, sort_keys=True).encode(), **program_outputs(made.program)}
+
+
+def _shapes(shapes: Mapping[str, Sequence[int]] | None) -> Any:
+    return [[name, [int(extent) for extent in extents]] for name, extents in sorted((shapes or {}).items())]

@@ -1,0 +1,96 @@
+"""A typed module in memory, as bytes that are the same for any weights, or both; knows no pass and no cache.
+
+    stored ::= table newline text
+    table  ::= JSON list of the origin of each slot: a number, or the SHA-256 of a constant's elements
+    text   ::= the module in the text format, with spans, its weights as slots
+
+What is only stored is read when somebody asks for the module; what is only in memory is written when somebody asks for
+the bytes or their digest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from functools import cached_property
+
+from relaybuild.compilation.slots import Origin, Weights, pack
+from relaybuild.digest import Digest, digest_bytes
+from relaybuild.ir.module import IRModule
+from relaybuild.ir.parser import parse
+from relaybuild.ir.printer import print_module
+from relaybuild.ir.structural import weight_slots
+
+
+class StoredError(ValueError):
+    """Bytes that are no stored module."""
+
+
+class Program:
+    """A module and its stored form."""
+
+    def __init__(
+        self,
+        weights: Weights,
+        *,
+        module: IRModule | None = None,
+        load: Callable[[], bytes] | None = None,
+        digest: Digest | None = None,
+    ) -> None:
+        """Of a module, typed, or of what reads its stored form, of this digest, or of both, which then say the same."""
+        assert module is not None or load is not None
+        self.weights = weights
+        self._module = module
+        self._load = load
+        self._digest = digest
+
+    @cached_property
+    def module(self) -> IRModule:
+        """The module. Raises StoredError for bytes that are none, and what loading weights raises."""
+        return self._module if self._module is not None else read_stored(self.stored, self.weights)
+
+    @property
+    def in_memory(self) -> IRModule | None:
+        """The module, if somebody has asked for it."""
+        return self.__dict__.get("module", self._module)
+
+    @cached_property
+    def stored(self) -> bytes:
+        """The stored form. Raises UserError for a module that has no text."""
+        return self._load() if self._load is not None else stored_form(self.module, self.weights)
+
+    @property
+    def digest(self) -> Digest:
+        """What identifies the module in keys, whatever its weights hold."""
+        if self._digest is None:
+            self._digest = digest_bytes(self.stored)
+        return self._digest
+
+    @property
+    def constants(self) -> Mapping[str, bytes]:
+        """Those weights that are constants, packed, by origin."""
+        return {origin: pack(self.weights.array(origin)) for origin in origins(self.stored) if isinstance(origin, str)}
+
+
+def read_stored(stored: bytes, weights: Weights) -> IRModule:
+    """The module of a stored form; raises StoredError, and what loading weights raises."""
+    arrays = [weights.array(origin) for origin in origins(stored)]
+    return parse(stored.partition(b"\n")[2].decode(), weights=arrays or None)
+
+
+def stored_form(module: IRModule, weights: Weights) -> bytes:
+    """A module as bytes; raises UserError for one that has no text."""
+    text = print_module(module, weights="slot", show_spans=True)
+    table = [weights.origin(constant) for constant in weight_slots(module)]
+    return f"{json.dumps(table)}\n{text}".encode()
+
+
+def origins(stored: bytes) -> tuple[Origin, ...]:
+    """Where the weights of a stored module come from, by slot; raises StoredError."""
+    try:
+        table = json.loads(stored.partition(b"\n")[0])
+    except ValueError as error:
+        raise StoredError(f"a module without a table of weights: {error}") from None
+    if not isinstance(table, list) or not all(isinstance(each, (int, str)) for each in table):
+        raise StoredError("a module whose table of weights is none")
+    return tuple(table)
