@@ -103,11 +103,9 @@ def fill_conv(values: Sequence[Array], attrs: PackConvAttrs, start: int, stop: i
 
 def _by_group(weight: Array, attrs: PackConvAttrs) -> Array:
     """(group, output of the group, input of the group, rows, columns)."""
-    if attrs.kernel_layout == "IOHW":
-        ins, *rest = weight.shape
-        split: Array = weight.reshape(attrs.groups, ins // attrs.groups, *rest)
-        return split.swapaxes(1, 2)
-    return weight.reshape(attrs.groups, weight.shape[0] // attrs.groups, *weight.shape[1:])
+    first, *rest = weight.shape
+    split = weight.reshape((attrs.groups, first // attrs.groups, *rest))
+    return split.swapaxes(1, 2) if attrs.kernel_layout == "IOHW" else split
 
 
 def _spread_groups(weight: Array, channels: range) -> Array:
