@@ -8,6 +8,7 @@ servers look whether all is there that an action names, and may parse it.
 from __future__ import annotations
 
 import contextlib
+import os
 import ssl
 import threading
 import uuid
@@ -41,6 +42,8 @@ _BLOB_OVERHEAD = 256
 """More bytes than stand around one blob in a batch."""
 _DIGESTS_PER_CALL = 10_000
 _NO_ACTION = Digest("0" * 64, 1)
+
+_VERBOSITY = "GRPC_VERBOSITY"
 
 _API = "build.bazel.remote.execution.v2"
 _GET_CAPABILITIES = f"/{_API}.Capabilities/GetCapabilities"
@@ -312,8 +315,7 @@ class _Upload:
 
 def open_transport(site: Site) -> ReapiTransport:
     """See `Transport`; raises ImportError without grpcio."""
-    import grpc
-
+    grpc = _quiet_grpc()
     parts = urlsplit(site.url)
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
     target = f"{host}:{parts.port or _PORTS[parts.scheme]}"
@@ -331,6 +333,19 @@ def open_transport(site: Site) -> ReapiTransport:
     else:
         channel = grpc.insecure_channel(target, options)
     return ReapiTransport(site, grpc, channel, unquote(parts.path).strip("/"))
+
+
+def _quiet_grpc() -> Any:
+    """The package, which prints nothing: what goes wrong is raised. It looks at the variable when it is imported."""
+    is_ours = _VERBOSITY not in os.environ
+    if is_ours:
+        os.environ[_VERBOSITY] = "NONE"
+    try:
+        import grpc
+    finally:
+        if is_ours:
+            del os.environ[_VERBOSITY]
+    return grpc
 
 
 def _root_certificates() -> bytes | None:

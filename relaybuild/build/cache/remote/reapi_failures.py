@@ -21,6 +21,7 @@ _BY_CODE = {
     "INVALID_ARGUMENT": Reason.PROTOCOL,
 }
 _BY_PHRASE = {
+    "failed parsing http/2": Reason.PROTOCOL,
     "failed to connect": Reason.CONNECT,
     "dns resolution": Reason.CONNECT,
     "errors resolving": Reason.CONNECT,
@@ -34,9 +35,9 @@ _BY_PHRASE = {
     "stream removed": Reason.BROKEN,
     "goaway": Reason.BROKEN,
 }
-"""What the library says itself. An entry comes before those that are part of it."""
+"""What the library says itself; the first one that occurs decides."""
 
-_MAX_DETAIL = 200
+_MAX_DETAIL = 300
 
 
 class GrpcFailure(RemoteFailure):

@@ -25,7 +25,6 @@ SCHEMES = ("s3",)
 EXTRA = "s3"
 
 _OPTIONS = ("endpoint", "region")
-_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _PART = 8 << 20
 """Bytes of one request: larger blobs are sent and fetched in parts."""
 _CONCURRENT_PARTS = 4
@@ -171,14 +170,16 @@ def open_transport(site: Site) -> S3Transport:
 
     parts = urlsplit(site.url)
     options = _options(parts)
-    endpoint = options.get("endpoint") or next(filter(None, map(os.environ.get, _ENDPOINTS)), None)
+    endpoint = (
+        options.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+    )
     store: Any = S3Store
     opened = store(
         parts.hostname,
         prefix=unquote(parts.path).strip("/") or None,
         config={name: value for name, value in (("endpoint", endpoint), ("region", options.get("region"))) if value},
         client_options={
-            "allow_http": (endpoint or "").startswith("http://"),
+            "allow_http": endpoint.startswith("http://"),
             "connect_timeout": f"{site.connect_seconds}s",
             "timeout": f"{site.request_seconds}s",
             "user_agent": "relaybuild",
