@@ -6,6 +6,7 @@ import contextlib
 import functools
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -79,7 +80,14 @@ def cache_options(command: F) -> F:
 
     @functools.wraps(command)
     def bundled(
-        *, cache_dir: Path | None, no_cache: bool, recache: bool, explain: str | None, require_hit: bool, **others: Any
+        *,
+        cache_dir: Path | None,
+        shared: bool,
+        no_cache: bool,
+        recache: bool,
+        explain: str | None,
+        require_hit: bool,
+        **others: Any,
     ) -> Any:
         given = [
             name
@@ -89,7 +97,7 @@ def cache_options(command: F) -> F:
         if len(given) > 1:
             raise UserError(f"the options '{given[0]}' and '{given[1]}' exclude each other: give one of them")
         mode = Mode.RECACHE if recache else Mode.READ_WRITE
-        settings = driver.cache_settings(False if no_cache else cache_dir, mode)
+        settings = replace(driver.cache_settings(False if no_cache else cache_dir, mode), is_shared=shared)
         return command(caching=CacheOptions(settings, explain, require_hit), **others)
 
     options = (
@@ -99,6 +107,7 @@ def cache_options(command: F) -> F:
             metavar="DIR",
             help="Folder of the cache; else RELAYBUILD_CACHE_DIR's, else the user's.",
         ),
+        click.option("--shared", is_flag=True, help="The cache's folder is one that several users write to."),
         click.option("--no-cache", is_flag=True, help="Look nothing up, and keep nothing."),
         click.option("--recache", is_flag=True, help="Look nothing up; what is made replaces what is there."),
         click.option(

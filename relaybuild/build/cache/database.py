@@ -72,6 +72,12 @@ def has_database(folder: CacheFolder) -> bool:
     return (folder.index / _NAME).is_file()
 
 
+def is_possible(folder: CacheFolder) -> bool:
+    """Whether a database can lie there: diskcache replaces what looks like a variable in a path, set or not yet."""
+    text = str(folder.index)
+    return "$" not in text and not text.startswith("~") and (os.name != "nt" or "%" not in text)
+
+
 def is_available() -> bool:
     """Whether diskcache is installed; it is not imported."""
     return importlib.util.find_spec("diskcache") is not None

@@ -249,12 +249,12 @@ def _check_owner(path: Path, is_shared: bool) -> None:
     if found.st_uid != os.getuid():
         raise UserError(
             f"the cache folder '{path}' belongs to user {found.st_uid}, expected user {os.getuid()}, who runs this: "
-            "whoever may write there decides what is built; choose another folder, or say that it is shared"
+            "whoever may write there decides what is built; choose another folder, or mean it by --shared"
         )
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise UserError(
             f"the cache folder '{path}' can be written by others (mode {stat.S_IMODE(found.st_mode):o}): "
-            f"whoever may write there decides what is built; run 'chmod 700 {path}', or say that it is shared"
+            f"whoever may write there decides what is built; run 'chmod 700 {path}', or mean it by --shared"
         )
 
 

@@ -102,12 +102,15 @@ class NoIndex:
 
 
 def open_index(folder: CacheFolder) -> Index:
-    """The index of a folder: files where the folder is shared, lies on a network file system, or holds such an index
-    already; else a database. A folder that cannot be written is read as what it is. Raises IndexFailure."""
-    from relaybuild.build.cache.database import DatabaseIndex, has_database, is_available
+    """The index of a folder: files where it is shared, lies on a network file system, has a path that no database can
+    have, or holds such an index already; else a database. A folder that cannot be written is read as what it is.
+
+    Raises IndexFailure.
+    """
+    from relaybuild.build.cache.database import DatabaseIndex, has_database, is_available, is_possible
     from relaybuild.build.cache.files import FileIndex
 
-    if folder.is_shared or folder.is_network:
+    if folder.is_shared or folder.is_network or not is_possible(folder):
         return FileIndex(folder)
     if has_database(folder):
         return DatabaseIndex(folder)

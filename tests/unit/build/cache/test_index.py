@@ -119,6 +119,12 @@ def test_network_and_shared_folders_get_files(folder: CacheFolder) -> None:
     assert isinstance(open_index(replace(folder, is_shared=True)), FileIndex)
 
 
+def test_a_path_with_what_looks_like_a_variable_gets_files(tmp_path: Path) -> None:
+    index = open_index(open_folder(tmp_path / "costs $5"))
+    assert isinstance(index, FileIndex)
+    assert index.put("slot", NAMES[0], b"x")
+
+
 def test_a_folder_keeps_the_index_that_it_has(folder: CacheFolder) -> None:
     FileIndex(folder).put("slot", NAMES[0], b"x")
     assert isinstance(open_index(folder), FileIndex)
