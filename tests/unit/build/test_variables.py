@@ -8,22 +8,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from keys import library_keys, request_key
 
-from relaybuild.artifact.key import Keyed as KeyedArtifact
-from relaybuild.artifact.key import artifact_key
 from relaybuild.artifact.request import Request
 from relaybuild.build.cache.settings import CacheSettings
-from relaybuild.build.cache.store import Cache, open_cache
+from relaybuild.build.cache.store import open_cache
 from relaybuild.build.configure import BackendModule, configure
 from relaybuild.build.library import Unit
 from relaybuild.build.library_spec import Compilers
-from relaybuild.build.link_layer import LinkLayer
-from relaybuild.build.object_layer import ObjectLayer
-from relaybuild.build.process import run_together, tool_environment
+from relaybuild.build.process import run_together
 from relaybuild.build.toolchain import Toolchain, probe
 from relaybuild.build.variables import REGISTRY, TOOL_VARIABLES, Keyed, Reader, Variables, kind_of, shown_to
-from relaybuild.build.workspace import Workspace
-from relaybuild.digest import digest_bytes
 from relaybuild.target import Target
 
 from .caching import ADD, MAIN, MUL, Site, no_processes, write_headers
@@ -64,8 +59,8 @@ class Keys:
     def __init__(self, folder: Path, toolchain: Toolchain, monkeypatch: pytest.MonkeyPatch) -> None:
         self._site = Site(folder, toolchain, folder / "cache")
         write_headers(self._site.include)
-        self._model = folder / "model.onnx"
-        self._model.write_bytes(b"")
+        (folder / "model.onnx").write_bytes(b"")
+        self._request = Request(folder / "model.onnx", "model", Target.parse("c"))
         self._monkeypatch = monkeypatch
 
     def of(self, toolchain: Toolchain, environ: Mapping[str, str]) -> dict[str, str]:
@@ -74,22 +69,9 @@ class Keys:
                 patch.delenv(name)
             for name, value in environ.items():
                 patch.setenv(name, value)
-            self._look_up(toolchain, cache)
-            keys = {looked.layer: looked.key for looked in cache.journal.looked}
-            request = Request(self._model, "model", Target.parse("c"))
-            keyed = artifact_key(request, toolchain, lambda: None, cache, None)
-            assert isinstance(keyed, KeyedArtifact)
-            return {**keys, "artifact": keyed.action.key("main")}
-
-    def _look_up(self, toolchain: Toolchain, cache: Cache) -> None:
-        units = (ADD, MUL, MAIN)
-        work = Workspace(self._site.folder / "work", self._site.spec(*units), units, Compilers(toolchain))
-        inputs, environ = cache.inputs(), tool_environment()
-        objects = ObjectLayer(cache, work, inputs, environ)
-        for known in objects.describe():
-            objects.look_up(known)
-        digests = {unit.name: digest_bytes(unit.text.encode()) for unit in units}
-        LinkLayer(cache, work, inputs, environ).fetch(digests, self._site.library())
+            spec = self._site.spec(ADD, MUL, MAIN)
+            keys = library_keys(spec, Compilers(toolchain), self._site.folder, cache)
+            return {**keys, "artifact": request_key(self._request, toolchain, cache)}
 
 
 @pytest.fixture
