@@ -16,9 +16,8 @@ from relaybuild.artifact import outcome
 from relaybuild.artifact.outcome import STAGES as STAGES
 from relaybuild.artifact.request import DEFAULT_OPT_LEVEL, PassSettings, Request, default_name, entered_context
 from relaybuild.build.cache.hit import DamagedResult
-from relaybuild.build.cache.settings import CacheSettings, Mode
 from relaybuild.build.cache.store import Cache, open_cache
-from relaybuild.build.cache_folder import cache_folder
+from relaybuild.build.cache_config import CacheFlags, chosen_settings
 from relaybuild.build.files import publish, writing
 from relaybuild.build.toolchain import probe
 from relaybuild.events import Event as Event
@@ -155,7 +154,8 @@ def compile(
     also says which passes are disabled, required, and observed.
 
     What was compiled before is taken from the cache, whatever the process was that did it: `cache_dir` is its folder
-    (default: `$RELAYBUILD_CACHE_DIR`, else the user's cache folder; False: nothing is looked up or kept).
+    (default: `$RELAYBUILD_CACHE_DIR`, else what pyproject.toml says, else the user's cache folder; False: nothing is
+    looked up or kept). A remote cache is used where the environment or pyproject.toml names one.
     `summary["misses"]` says what was not found, and why. With `save_temps`, a folder for the generated sources, and
     under a context that observes passes, the stages run in any case.
 
@@ -173,15 +173,8 @@ def compile(
         cc=cc,
         precise=precise,
     )
-    with open_cache(cache_settings(cache_dir)) as cache:
+    with open_cache(chosen_settings(CacheFlags(cache_dir))) as cache:
         return compile_request(request, cache, jobs=jobs, save_temps=save_temps, on_event=on_event)
-
-
-def cache_settings(cache_dir: str | Path | Literal[False] | None, mode: Mode = Mode.READ_WRITE) -> CacheSettings:
-    """The settings of the cache in a folder (None: the user's default one; False: no cache)."""
-    if cache_dir is False:
-        return CacheSettings(None, Mode.OFF)
-    return CacheSettings(Path(cache_dir).absolute() if cache_dir is not None else cache_folder(), mode)
 
 
 def make_request(

@@ -71,6 +71,13 @@ REGISTRY = (
     _kind(TOOL_VARIABLES, Keyed.NEVER, _BOTH, "further variables that tools see; each is then in every key"),
     _kind("RELAYBUILD_CACHE_DIR LOCALAPPDATA", Keyed.NEVER, _OURS, "the folder of the cache"),
     _kind(
+        "RELAYBUILD_CACHE_NAMESPACE RELAYBUILD_CACHE_TRUST RELAYBUILD_CACHE_SECRET RELAYBUILD_CACHE_SECRET_FILE "
+        "RELAYBUILD_REMOTE_CACHE RELAYBUILD_REMOTE_MODE RELAYBUILD_REMOTE_TOKEN",
+        Keyed.NEVER,
+        _OURS,
+        "whose results are believed, and where other machines' are",
+    ),
+    _kind(
         "RELAYBUILD_NUM_THREADS RELAYBUILD_MAX_CALL_DEPTH",
         Keyed.NEVER,
         (Reader.LIBRARY,),
@@ -87,9 +94,10 @@ REGISTRY = (
         "ACTIONS_* ALL_PROXY AWS_* GOOGLE_APPLICATION_CREDENTIALS HTTPS_PROXY HTTP_PROXY NO_PROXY SSH_AUTH_SOCK "
         "SSL_CERT_DIR SSL_CERT_FILE all_proxy http_proxy https_proxy no_proxy",
         Keyed.NEVER,
-        _TOOL,
-        "how launchers reach their servers",
+        _BOTH,
+        "how launchers and remote caches reach their servers",
     ),
+    _kind("GRPC_*", Keyed.NEVER, _OURS, "what gRPC says, by which some remote caches are reached"),
     _kind("XDG_*", Keyed.NEVER, _BOTH, "the user's folders: the cache's, and those of launchers"),
     _kind("TEMP TMP TMPDIR", Keyed.NEVER, _BOTH, "the folder of temporary files"),
     _kind(

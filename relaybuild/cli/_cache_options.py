@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from relaybuild import driver
 from relaybuild.build.cache.journal import Journal, MissReason
 from relaybuild.build.cache.settings import CacheSettings, Mode
 from relaybuild.build.cache.store import Cache
+from relaybuild.build.cache_config import MODES, CacheFlags, chosen_settings, parse_mode
 from relaybuild.cli import _options
 from relaybuild.dataclass import dataclass
 from relaybuild.errors import UserError
@@ -82,30 +82,42 @@ def cache_options(command: F) -> F:
     def bundled(
         *,
         cache_dir: Path | None,
+        cache_mode: str | None,
         shared: bool,
         no_cache: bool,
         recache: bool,
         explain: str | None,
         require_hit: bool,
+        remote_cache: str | None,
+        remote_mode: str | None,
+        offline: bool,
         **others: Any,
     ) -> Any:
-        given = [
-            name
-            for name, is_given in (("--no-cache", no_cache), ("--recache", recache), ("--require-hit", require_hit))
-            if is_given
-        ]
-        if len(given) > 1:
-            raise UserError(f"the options '{given[0]}' and '{given[1]}' exclude each other: give one of them")
-        mode = Mode.RECACHE if recache else Mode.READ_WRITE
-        settings = replace(driver.cache_settings(False if no_cache else cache_dir, mode), is_shared=shared)
-        return command(caching=CacheOptions(settings, explain, require_hit), **others)
+        mode = Mode.RECACHE if recache else parse_mode(cache_mode or Mode.READ_WRITE.value, "--cache-mode")
+        _check_exclusive(
+            {
+                "--no-cache": no_cache,
+                "--recache": recache,
+                "--require-hit": require_hit,
+                f"--cache-mode {cache_mode}": cache_mode is not None and not (require_hit and mode.may_look_up),
+            }
+        )
+        flags = CacheFlags(cache_dir, mode, remote_cache, remote_mode, is_shared=shared, is_offline=offline)
+        flags = replace(flags, cache_dir=False) if no_cache else flags
+        return command(caching=CacheOptions(chosen_settings(flags), explain, require_hit), **others)
 
     options = (
         click.option(
             "--cache-dir",
             type=_options.PATH,
             metavar="DIR",
-            help="Folder of the cache; else RELAYBUILD_CACHE_DIR's, else the user's.",
+            help="Folder of the cache; else RELAYBUILD_CACHE_DIR's, pyproject.toml's, the user's.",
+        ),
+        click.option(
+            "--cache-mode",
+            type=click.Choice(MODES),
+            metavar="MODE",
+            help=f"{', '.join(MODES)}: 'verify' executes everything and compares.  [default: readwrite]",
         ),
         click.option("--shared", is_flag=True, help="The cache's folder is one that several users write to."),
         click.option("--no-cache", is_flag=True, help="Look nothing up, and keep nothing."),
@@ -117,9 +129,25 @@ def cache_options(command: F) -> F:
             help="Say why something was not in the cache: a line for each cause, or JSON.",
         ),
         click.option("--require-hit", is_flag=True, help="Compile nothing: fail, and say why, if it is not cached."),
+        click.option(
+            "--remote-cache",
+            metavar="URL",
+            help="A cache on another machine; else RELAYBUILD_REMOTE_CACHE's, pyproject.toml's, none.",
+        ),
+        click.option(
+            "--remote-mode", type=click.Choice(MODES), metavar="MODE", help="The same for it.  [default: readwrite]"
+        ),
+        click.option("--offline", is_flag=True, help="Ask no other machine for anything."),
     )
     decorated: Any = bundled
     for option in reversed(options):
         decorated = option(decorated)
     result: F = decorated
     return result
+
+
+def _check_exclusive(options: Mapping[str, bool]) -> None:
+    """Raise UserError where more than one of some options is given."""
+    given = [name for name, is_given in options.items() if is_given]
+    if len(given) > 1:
+        raise UserError(f"the options '{given[0]}' and '{given[1]}' exclude each other: give one of them")

@@ -17,39 +17,29 @@ from relaybuild.build.cache import archive, runs, upkeep
 from relaybuild.build.cache.action import FORMAT
 from relaybuild.build.cache.folder import CacheFolder
 from relaybuild.build.cache.gc import GcReport, collect
-from relaybuild.build.cache.settings import DEFAULT_MAX_SIZE, DEFAULT_NAMESPACE, CacheSettings
+from relaybuild.build.cache.settings import CacheSettings
 from relaybuild.build.cache.store import Cache, open_cache
-from relaybuild.build.cache_folder import cache_folder
+from relaybuild.build.cache_config import CacheFlags, chosen_settings, parse_size
 from relaybuild.build.files import writing
 from relaybuild.cli import _options
 from relaybuild.cli._text import size_text, table, time_text
 from relaybuild.digest import Hasher
 from relaybuild.errors import UserError
 
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-_BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
 _MIN_PREFIX = 4
-
-
-def parse_size(text: str) -> int:
-    """Bytes from `5GB`, `500 MB`, `1GiB` or a number of bytes. Raises UserError for anything else."""
-    match = _SIZE.fullmatch(text.strip())
-    unit = match[2].upper() if match is not None else ""
-    if match is None or (match[3] and not unit):
-        raise UserError(f"'{text}' is no size, expected a number of bytes, or one like '5GB', '500MB', '1GiB'")
-    return int(float(match[1]) * (_BINARY if match[3] else _UNITS)[unit])
 
 
 @click.group(name="cache")
 @click.option("--cache-dir", type=_options.PATH, metavar="DIR", help="The folder; else RELAYBUILD_CACHE_DIR's.")
 @click.option("--shared", is_flag=True, help="The folder is one that several users write to.")
-@click.option("--namespace", default=DEFAULT_NAMESPACE, show_default=True, metavar="NAME", help="Whose results.")
+@click.option("--namespace", metavar="NAME", help="Whose results; else RELAYBUILD_CACHE_NAMESPACE's, 'main'.")
+@click.option("--remote-cache", metavar="URL", help="The remote cache that 'doctor' looks at.")
 @click.pass_context
-def command(ctx: click.Context, cache_dir: Path | None, shared: bool, namespace: str) -> None:
+def command(
+    ctx: click.Context, cache_dir: Path | None, shared: bool, namespace: str | None, remote_cache: str | None
+) -> None:
     """Look at the artifact cache, and look after it."""
-    folder = cache_dir.absolute() if cache_dir is not None else cache_folder()
-    ctx.obj = CacheSettings(folder, is_shared=shared, namespace=namespace)
+    ctx.obj = chosen_settings(CacheFlags(cache_dir, remote=remote_cache, namespace=namespace, is_shared=shared))
 
 
 @command.command(name="dir")
@@ -113,11 +103,15 @@ def verify(settings: CacheSettings, sample: float) -> None:
 
 
 @command.command()
-@click.option("--max-size", metavar="SIZE", help="Bytes to stay below, as '5GB', '1GiB'.  [default: 5GB]")
+@click.option(
+    "--max-size",
+    metavar="SIZE",
+    help="Bytes to stay below, as '5GB', '1GiB'.  [default: 5GB, or what pyproject.toml says]",
+)
 @click.pass_obj
 def gc(settings: CacheSettings, max_size: str | None) -> None:
     """Remove what was used longest ago, if the cache is larger than its limit, and what is of no use."""
-    limit = parse_size(max_size) if max_size is not None else DEFAULT_MAX_SIZE
+    limit = parse_size(max_size) if max_size is not None else settings.max_size
     with _opened(settings, must_write=True) as (cache, folder):
         report = collect(folder, cache.records, cache.blobs, limit)
         if not report.is_busy:
@@ -160,9 +154,8 @@ def doctor(settings: CacheSettings, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(facts, indent=2))
     else:
-        for name, value in facts.items():
-            if name != "problems":
-                click.echo(f"{name.replace('_', ' ')}: {value}")
+        for line in _fact_lines(facts):
+            click.echo(line)
         for problem in facts["problems"]:
             click.echo(f"problem: {problem}")
     if facts["problems"]:
@@ -223,11 +216,25 @@ def _stats_lines(facts: Mapping[str, Any]) -> Iterator[str]:
         columns = ("layers", "cached", "executed")
         rows = [(layer, *(str(facts[name].get(layer, 0)) for name in columns)) for layer in layers]
         yield from table(("layer", "entries", "cached", "executed"), rows, "  ")
+    if remote := facts["remote"]:
+        sizes = {name: remote[name] for name in ("bytes_read", "bytes_written") if name in remote}
+        counts = [f"{count} {word.replace('_', ' ')}" for word, count in remote.items() if word not in sizes]
+        moved = [f"{size_text(size)} {name.removeprefix('bytes_')}" for name, size in sizes.items()]
+        yield f"remote cache: {', '.join((*counts, *moved))}"
     for title in ("misses", "storing", "errors"):
         if facts[title]:
             yield f"{title}: {', '.join(f'{count} {word}' for word, count in facts[title].items())}"
     if facts["conflicts"]:
         yield f"not deterministic: {facts['conflicts']}"
+
+
+def _fact_lines(facts: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    for name, value in facts.items():
+        title = f"{prefix}{name.replace('_', ' ')}"
+        if isinstance(value, dict):
+            yield from _fact_lines(value, f"{title} ")
+        elif name != "problems":
+            yield f"{title}: {'unknown' if value is None else value}"
 
 
 def _entry_lines(facts: Mapping[str, Any]) -> Iterator[str]:

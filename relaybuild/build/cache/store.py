@@ -9,10 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
-import tempfile
 import time
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -134,8 +131,15 @@ class Cache:
 
     def examine_remote(self) -> dict[str, Any] | None:
         """What the server of the remote cache is and can, as JSON has it; None where there is no such cache."""
-        remote = self._remote()
-        return remote.examine() if remote is not None else None
+        if self.settings.remote is None:
+            return None
+        from relaybuild.build.cache.remote.client import RemoteCache
+
+        remote = RemoteCache(self.settings, self.settings.remote, self.journal, host_name())
+        try:
+            return remote.examine()
+        finally:
+            remote.close()
 
     def bypass(self, layer: str, name: str, why: str, *, slot: str = "") -> None:
         """Write down that something was not even looked up, and why (`plugin-without-id`)."""
@@ -308,8 +312,12 @@ class Cache:
 
     def _transit_blobs(self) -> BlobStore:
         """Where blobs are that come from a remote cache or go there: a temporary place if this cache is not written."""
+        if self._may_write:
+            return self.blobs
         if self._transit is None:
-            self._transit = self.blobs if self._may_write else BlobStore(_temporary_folder(self))
+            folder = _temporary_folder()
+            _remove_with(self, folder)
+            self._transit = BlobStore(folder)
         return self._transit
 
     def _tell_conflict(self, conflict: Conflict) -> None:
@@ -458,17 +466,24 @@ def open_cache(settings: CacheSettings, clock: Callable[[], float] = time.time) 
 
 def _passing(settings: CacheSettings, clock: Callable[[], float]) -> Cache:
     """A cache that is gone with the run, in front of a remote one."""
-    folder = Path(tempfile.mkdtemp(prefix="relaybuild-cache-"))
-    cache = Cache(replace(settings, folder=folder, mode=Mode.READ_WRITE), open_folder(folder), clock)
-    weakref.finalize(cache, shutil.rmtree, folder, ignore_errors=True)
+    folder = _temporary_folder()
+    cache = Cache(replace(settings, folder=folder.root.parent, mode=Mode.READ_WRITE), folder, clock)
+    _remove_with(cache, folder)
     return cache
 
 
-def _temporary_folder(cache: Cache) -> CacheFolder:
-    """A folder that is there as long as a cache is."""
-    path = Path(tempfile.mkdtemp(prefix="relaybuild-cache-"))
-    weakref.finalize(cache, shutil.rmtree, path, ignore_errors=True)
-    return open_folder(path)
+def _temporary_folder() -> CacheFolder:
+    import tempfile
+
+    return open_folder(Path(tempfile.mkdtemp(prefix="relaybuild-cache-")))
+
+
+def _remove_with(owner: Cache, folder: CacheFolder) -> None:
+    """Remove a temporary folder when a cache goes."""
+    import shutil
+    import weakref
+
+    weakref.finalize(owner, shutil.rmtree, folder.root.parent, ignore_errors=True)
 
 
 def _is_missing(error: Exception) -> bool:

@@ -112,7 +112,15 @@ def clear(folder: CacheFolder) -> None:
 
 
 def examine(cache: Cache) -> dict[str, Any]:
-    """What may keep a cache from working, as JSON has it; `problems` are sentences."""
+    """What may keep a cache from working, and the remote one behind it, as JSON has it; `problems` are sentences."""
+    facts, remote = _examine_local(cache), cache.examine_remote()
+    if remote is None:
+        return facts
+    problems = [f"remote cache: {problem}" for problem in remote.pop("problems")]
+    return {**facts, "remote": remote, "problems": [*facts["problems"], *problems]}
+
+
+def _examine_local(cache: Cache) -> dict[str, Any]:
     folder = cache.folder
     if folder is None:
         return {"problems": ["this user has no cache folder; name one with --cache-dir"]}

@@ -14,7 +14,7 @@ from cli.conftest import Invoke
 from relaybuild.build.cache.action import ActionBuilder
 from relaybuild.build.cache.settings import CacheSettings
 from relaybuild.build.cache.store import open_cache
-from relaybuild.cli.cache import parse_size
+from relaybuild.build.cache_config import parse_size
 from relaybuild.digest import digest_bytes
 from relaybuild.errors import UserError
 

@@ -18,7 +18,7 @@ from relaybuild.build.cache.outcome import conflict_of
 from relaybuild.build.cache.record import RecordError, Result, UntrustedRecord
 from relaybuild.build.cache.remote.gate import Gate, LeftAlone
 from relaybuild.build.cache.remote.sealed import note_action, note_result, read_note, seal_result, unseal_result
-from relaybuild.build.cache.remote.transport import MAX_RECORD, RemoteFailure, Site, Transport, connect
+from relaybuild.build.cache.remote.transport import MAX_RECORD, RemoteFailure, Site, Transport, connect, is_overheard
 from relaybuild.build.cache.remote.uploads import Uploads
 from relaybuild.build.cache.settings import CacheSettings, Mode, RemoteSettings
 from relaybuild.dataclass import dataclass
@@ -136,6 +136,8 @@ class RemoteCache:
         problems = list(found.problems)
         if found.can_write is False and self.may_write:
             problems.append("the server takes nothing: results are read, none is kept")
+        if self._remote.token and is_overheard(self._remote.url):
+            problems.append("the token is sent unencrypted: use https")
         if not problems and found.can_write and self.may_write:
             problems += self._trial()
         return {

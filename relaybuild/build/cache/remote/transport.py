@@ -175,6 +175,13 @@ def connect(site: Site) -> Transport:
     return transport
 
 
+def is_overheard(url: str) -> bool:
+    """Whether what is sent to a server goes over a network unencrypted."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    return parts.scheme in ("http", "grpc") and not (host in ("localhost", "::1") or host.startswith("127."))
+
+
 def check_url(url: str) -> None:
     """Raise UserError for what is no URL of a server, or holds a password, which would end up in logs."""
     try:
