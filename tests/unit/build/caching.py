@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from relaybuild.build import process
 from relaybuild.build.cache.journal import Journal, Looked
 from relaybuild.build.cache.settings import CacheSettings, Mode
 from relaybuild.build.cache.store import open_cache
@@ -109,7 +109,7 @@ def no_processes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         raise AssertionError("a process was started")
 
     with monkeypatch.context() as patched:
-        patched.setattr(process.subprocess, "Popen", refuse)
+        patched.setattr(subprocess, "Popen", refuse)
         yield
 
 
