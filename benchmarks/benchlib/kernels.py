@@ -17,7 +17,6 @@ from relaybuild.contrib.host.codegen import machine_of
 from relaybuild.contrib.host.legalize import legalize
 from relaybuild.contrib.host.lower import Step, lower_function
 from relaybuild.ir.expr import Function
-from relaybuild.lower.c_writer import print_kernel
 from relaybuild.lower.sources import include_dir
 from relaybuild.target import Target
 
@@ -68,8 +67,14 @@ def kernel_of(function: Function, op: str, symbol: str, target: Target, *, preci
 
 def _timed(step: Step, symbol: str) -> TimedKernel:
     reads = tuple(view.storage.num_bytes for view in step.reads)
-    text = print_kernel(step.kernel, symbol)
-    return TimedKernel(symbol, text, step.kernel.title, reads, step.write.storage.num_bytes, step.kernel.scratch_bytes)
+    return TimedKernel(
+        symbol,
+        step.kernel.named(symbol),
+        step.kernel.title,
+        reads,
+        step.write.storage.num_bytes,
+        step.kernel.scratch_bytes,
+    )
 
 
 def calls_unit(kernels: Sequence[TimedKernel]) -> str:

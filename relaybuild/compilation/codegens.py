@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from relaybuild.compilation.plugins import add_backend_code
 from relaybuild.compilation.programs import Program
 from relaybuild.compilation.reaching import reached_module
 from relaybuild.compilation.types import type_json, type_of
+from relaybuild.digest import Digest
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.types import TensorType
 from relaybuild.partition.backend import (
@@ -26,6 +27,7 @@ from relaybuild.partition.backend import (
     Blob,
     CodegenOptions,
     GeneratedCode,
+    Remember,
     SourceUnit,
     all_backends,
     flat_types,
@@ -34,6 +36,7 @@ from relaybuild.partition.backend import (
 LAYER = "codegen"
 _FACTS, _BLOB, _UNITS = "facts", "blob", "units"
 _WEIGHTS = "weights"
+_PART = "kernel"
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,8 @@ class CodeGenerator:
         def execute() -> HostCode:
             module = given.module
             main = module["main"]
-            code = backend.codegen(main, replace(self._options, module=module))
+            options = replace(self._options, module=module, remember=self._remembering(backend, self._options))
+            code = backend.codegen(main, options)
             params = tuple(kind for param in main.params for kind in flat_types(param.checked_type))
             return HostCode(code, _weights_program(code, given), params)
 
@@ -100,7 +104,8 @@ class CodeGenerator:
         def execute() -> GeneratedCode:
             # what the key does not name is not shown
             module = reached_module(cut.program.module, [region.name])
-            return backend.codegen(module[region.name], replace(options, module=module))
+            own = replace(options, module=module, remember=self._remembering(backend, options))
+            return backend.codegen(module[region.name], own)
 
         def unpack(outputs: Outputs) -> GeneratedCode:
             return _read_code(outputs, json.loads(outputs.read(_FACTS)))
@@ -110,18 +115,39 @@ class CodeGenerator:
         code = self._actions.run(step, objection=self._objection)
         return Region(region.name, region.ports, backend, code)
 
+    def _remembering(self, backend: Backend, options: CodegenOptions) -> Remember | None:
+        """What keeps the parts of a backend's work, each as a step of its own."""
+        if not self._actions.has_cache:
+            return None
+
+        def remember(place: str, work: Digest, make: Callable[[], bytes]) -> bytes:
+            def describe(builder: ActionBuilder) -> None:
+                builder.input("in/workload", work)
+                self._describe_backend(builder, backend, options)
+
+            slot = f"{LAYER}/{backend.name}/{place}"
+            step = Step(
+                LAYER, _PART, slot, describe, make, lambda made: {_PART: made}, lambda outputs: outputs.read(_PART)
+            )
+            return self._actions.run(step, objection=self._objection)
+
+        return remember
+
     def _describe(self, builder: ActionBuilder, backend: Backend, options: CodegenOptions) -> None:
         """Add a backend's code, and what it is told."""
-        add_backend_code(builder, backend, self._known.codes)
-        self._known.plugins.add_to_codegen(builder, backend.tag)
+        self._describe_backend(builder, backend, options)
         builder.option("name", options.name).option("symbol", options.symbol)
-        for item in dataclasses.fields(options.target):
-            builder.option(f"target.{item.name}", getattr(options.target, item.name))
         builder.option("flags", options.flags).option("threads", options.threads)
         builder.option("inputs", options.inputs).option("outputs", options.outputs)
         builder.option("opt_level", options.opt_level).option("precise", options.precise)
         config: Mapping[str, Any] = options.config
         builder.option("config", json.dumps(config, sort_keys=True))
+
+    def _describe_backend(self, builder: ActionBuilder, backend: Backend, options: CodegenOptions) -> None:
+        add_backend_code(builder, backend, self._known.codes)
+        self._known.plugins.add_to_codegen(builder, backend.tag)
+        for item in dataclasses.fields(options.target):
+            builder.option(f"target.{item.name}", getattr(options.target, item.name))
 
 
 def _weights_program(code: GeneratedCode, given: Program) -> Program | None:

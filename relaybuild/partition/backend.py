@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from relaybuild.dataclass import dataclass
+from relaybuild.digest import Digest
 from relaybuild.errors import UserError
 from relaybuild.ir.expr import Call, Function
 from relaybuild.ir.module import IRModule
@@ -32,6 +33,11 @@ Supports: TypeAlias = Callable[[Call], "bool | str"]
 """Whether a backend takes a typed call of an operator: True, or why not, or False where there is nothing to say."""
 
 
+Remember: TypeAlias = Callable[[str, Digest, Callable[[], bytes]], bytes]
+"""Gives what was made of a piece of work before, by whomever, or makes it now: from the place where the work comes up,
+for people, the digest of all that its result depends on beside the generator's code, and what does it."""
+
+
 @dataclass(frozen=True)
 class CodegenOptions:
     """What a code generator is told beside its function.
@@ -40,7 +46,8 @@ class CodegenOptions:
     tuple one by one (`flat_types`); `module` holds the functions that it may call; `symbol` is a C identifier;
     `threads` is the library's default number of threads, 0 for the machine's. `precise` rules out algorithms that
     round differently from a plain sum of products. Inputs whose numbers are in `constants` are the same at every call
-    of the function in its library: weights.
+    of the function in its library: weights. `remember` is for generators whose work falls into parts that come up again
+    in other functions; None where nothing is kept.
     """
 
     name: str
@@ -55,6 +62,7 @@ class CodegenOptions:
     config: Mapping[str, object] = field(default_factory=dict)
     module: IRModule = field(default_factory=IRModule)
     constants: frozenset[int] = frozenset()
+    remember: Remember | None = field(default=None, repr=False, compare=False)
 
 
 def flat_types(kind: Type) -> tuple[TensorType, ...]:

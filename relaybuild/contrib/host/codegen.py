@@ -27,7 +27,7 @@ def generate(function: Function, options: CodegenOptions) -> GeneratedCode:
     target = options.target
     setting = Setting(machine_of(target), options.precise)
     procedures = to_procedures(function, options.module)
-    lowered = lower_program(procedures, setting, fusion=options.opt_level > 0)
+    lowered = lower_program(procedures, setting, fusion=options.opt_level > 0, remember=options.remember)
     results = tuple(result.tensor_type for result in procedures.results)
     params = [kind for param in function.params for kind in flat_types(param.checked_type)]
     spec = ProgramSpec(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 
 from relaybuild.contrib.host.anchor import Anchor, Buffer, Halo, Loaded, Need, Packed, Setting, Site, all_anchors
 from relaybuild.contrib.host.fuse import Group, fuse
+from relaybuild.contrib.host.kernel_code import KernelCode, Kernels
 from relaybuild.contrib.host.place import (
     ALIASES,
     Placement,
@@ -15,6 +16,7 @@ from relaybuild.contrib.host.place import (
     View,
     alias_of,
     external_inputs,
+    is_own,
     place,
     row_major_view,
     slice_of,
@@ -22,7 +24,9 @@ from relaybuild.contrib.host.place import (
 )
 from relaybuild.contrib.host.values import Values, analyse, argument_types, arguments, is_scalar_constant
 from relaybuild.contrib.host.weights import WeightTable
+from relaybuild.contrib.host.workload import copy_workload, group_workload
 from relaybuild.dataclass import dataclass
+from relaybuild.digest import Digest
 from relaybuild.errors import InternalError, UnsupportedError
 from relaybuild.ir.expr import Call, Constant, Expr, Function
 from relaybuild.ir.scalar import ComputeCall
@@ -39,7 +43,7 @@ from relaybuild.lower.templates.map import copy_channels_kernel, map_kernel
 class Step:
     """One kernel run: what it reads and writes, and the model's nodes it serves (`copies`: it computes nothing)."""
 
-    kernel: Kernel
+    kernel: KernelCode
     reads: tuple[View, ...]
     write: View
     nodes: tuple[str, ...]
@@ -63,12 +67,13 @@ def lower_function(
     fusion: bool = True,
     ports: Ports | None = None,
     weights: WeightTable | None = None,
+    kernels: Kernels | None = None,
 ) -> Lowered:
     """The steps of a legalized first-order dataflow function.
 
     `ports` says where its parameters and results lie, by default in the caller's tensors; `weights` is the table to
-    which its weights are added, by default a new one. Raises UnsupportedError that lists every operator without a
-    kernel, with the nodes it comes from.
+    which its weights are added, by default a new one, and `kernels` knows those that were made before. Raises
+    UnsupportedError that lists every operator without a kernel, with the nodes it comes from.
     """
     values = analyse(function)
     anchors = all_anchors()
@@ -82,7 +87,14 @@ def lower_function(
     where = ports or _caller_ports(function, values)
     placement = place(values, groups, anchors, needs, where.outputs)
     lowering = _Lowering(
-        values, anchors, needs, placement, setting, where, WeightTable() if weights is None else weights
+        values,
+        anchors,
+        needs,
+        placement,
+        setting,
+        where,
+        WeightTable() if weights is None else weights,
+        Kernels() if kernels is None else kernels,
     )
     lowering.views.update((id(param), view) for param, view in zip(function.params, where.inputs))
     for group in groups:
@@ -131,6 +143,7 @@ class _Lowering:
         setting: Setting,
         ports: Ports,
         weights: WeightTable,
+        kernels: Kernels,
     ) -> None:
         self.values = values
         self.anchors = anchors
@@ -140,6 +153,7 @@ class _Lowering:
         self.machine = setting.machine
         self.ports = ports
         self.weights = weights
+        self.kernels = kernels
         self.steps: list[Step] = []
         self.views: dict[int, View] = {}
         self._copies: dict[tuple[int, int, Halo], View] = {}
@@ -202,8 +216,11 @@ class _Lowering:
 
     def _copy_channels(self, part: Expr, view: View, begin: int, reason: Expr) -> None:
         source = self._converted(part, Buffer("blocked"))
-        kernel = copy_channels_kernel(_copy_body(source, view), begin, self.machine)
-        self.steps.append(Step(kernel, (source,), view, (_node_name(reason),), True, 0))
+        place, workload = _node_name(reason), copy_workload("channels", self.setting, source, view, begin)
+        kernel = self.kernels.code(
+            place, workload, lambda: copy_channels_kernel(_copy_body(source, view), begin, self.machine)
+        )
+        self.steps.append(Step(kernel, (source,), view, (place,), True, 0))
 
     def add_outputs(self) -> None:
         """Copy the outputs that do not lie in their places yet."""
@@ -216,8 +233,9 @@ class _Lowering:
         if value.tensor_type.num_elements == 0:
             return
         source = self.view(value)
-        kernel = map_kernel(_copy_body(source, target), self.machine)
-        self.steps.append(Step(kernel, (source,), target, (_node_name(reason),), True, 0))
+        place, workload = _node_name(reason), copy_workload("copy", self.setting, source, target)
+        kernel = self.kernels.code(place, workload, lambda: map_kernel(_copy_body(source, target), self.machine))
+        self.steps.append(Step(kernel, (source,), target, (place,), True, 0))
 
     def _converted(self, value: Expr, need: Buffer) -> View:
         """The value in the layout needed: where it lies, or a copy that all who need it share."""
@@ -241,7 +259,8 @@ class _Lowering:
         self._read_externals(group, reads, numbers)
         rule = _Rule(group, numbers, reads)
         body = Body(_title(group), _operands(reads), Operand(view.layout, view.dtype), rule)
-        self._finish(group, map_kernel(body, self.machine), reads, view, copies=_only_moves(group))
+        workload = group_workload(group, self.setting, numbers, reads, view)
+        self._finish(group, workload, lambda: map_kernel(body, self.machine), reads, view, copies=_only_moves(group))
 
     def _read_externals(self, group: Group, reads: list[View], numbers: dict[int, int]) -> None:
         for value in external_inputs(group):
@@ -310,10 +329,22 @@ class _Lowering:
             return rule.element(scalars, arguments(anchor)[number], index)
 
         site = Site(anchor, body, tuple(operands), element, self.setting)
-        self._finish(group, self.anchors[anchor.op_name].lower(site), reads, view, copies=False)
+        lower = self.anchors[anchor.op_name].lower
+        workload = group_workload(group, self.setting, numbers, reads, view, self.needs[id(anchor)])
+        self._finish(group, workload, lambda: lower(site), reads, view, copies=False)
 
-    def _finish(self, group: Group, kernel: Kernel, reads: list[View], view: View, *, copies: bool) -> None:
+    def _finish(
+        self,
+        group: Group,
+        workload: Digest,
+        lower: Callable[[], Kernel],
+        reads: list[View],
+        view: View,
+        *,
+        copies: bool,
+    ) -> None:
         names = tuple(dict.fromkeys(_node_name(node) for node in reversed(group.nodes)))
+        kernel = self.kernels.code(", ".join(names), workload, lower)
         self.steps.append(Step(kernel, tuple(reads), view, names, copies, _flops(group)))
 
     def arena(self) -> list[Storage]:
@@ -331,7 +362,7 @@ def _covers(have: Halo, want: Halo) -> bool:
 
 
 def _operands(reads: Sequence[View]) -> tuple[Operand, ...]:
-    return tuple(Operand(view.layout, view.dtype, view.storage.kind in ("arena", "weight")) for view in reads)
+    return tuple(Operand(view.layout, view.dtype, is_own(view)) for view in reads)
 
 
 def _copy_body(source: View, target: View) -> Body:

@@ -37,6 +37,11 @@ class View:
     dtype: str
 
 
+def is_own(view: View) -> bool:
+    """Whether a value lies in memory of the program, which no other value of a kernel shares."""
+    return view.storage.kind in ("arena", "weight")
+
+
 @dataclass(frozen=True)
 class Ports:
     """Where a function finds its parameters and puts its results, in order; results lie there row-major."""

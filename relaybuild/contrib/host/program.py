@@ -10,7 +10,6 @@ from relaybuild.contrib.host.procedure_text import procedures_text
 from relaybuild.contrib.host.schedule import CallCode, LoweredProgram
 from relaybuild.dataclass import dataclass
 from relaybuild.digest import Hasher
-from relaybuild.lower.c_writer import print_kernel
 from relaybuild.partition.c_text import Port, c_string, infos_pointer, tensor_infos
 
 SINGLE_THREAD_FLOPS = 2_000_000
@@ -74,7 +73,7 @@ def write_program(lowered: LoweredProgram, spec: ProgramSpec) -> Program:
 
 
 def _symbol(step: Step, flags: Sequence[str]) -> str:
-    hasher = Hasher("kernel").field("text", print_kernel(step.kernel, "rb_kernel")).field("flags", tuple(flags))
+    hasher = Hasher("kernel").field("text", step.kernel.text).field("flags", tuple(flags))
     return f"rb_{hasher.digest().hex[:24]}"
 
 
@@ -86,8 +85,7 @@ def _kernel_units(steps: Sequence[Step], symbols: Mapping[int, str]) -> list[Ker
     for symbol, users in order.items():
         nodes = tuple(dict.fromkeys(node for step in users for node in step.nodes))
         kernel = users[0].kernel
-        text = print_kernel(kernel, symbol)
-        units.append(KernelUnit(symbol, text, kernel.title, len(users), nodes, users[0].copies))
+        units.append(KernelUnit(symbol, kernel.named(symbol), kernel.title, len(users), nodes, users[0].copies))
     return units
 
 

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from relaybuild.contrib.host.anchor import Setting
 from relaybuild.contrib.host.blocks import Block, Blocks, Conditional, split
+from relaybuild.contrib.host.kernel_code import Kernels
 from relaybuild.contrib.host.legalize import Legalized, legalize
 from relaybuild.contrib.host.lower import Step, lower_function
 from relaybuild.contrib.host.place import Ports, Storage, View, row_major_view, tensor_bytes
@@ -23,6 +24,7 @@ from relaybuild.ir.expr import Constant, Expr
 from relaybuild.ir.trampoline import Step as Task
 from relaybuild.ir.trampoline import run
 from relaybuild.lower.memory_plan import Lifetime, plan
+from relaybuild.partition.backend import Remember
 
 SLACK = 256
 """Bytes behind a frame's last buffer, which the last vector of a row may read."""
@@ -109,12 +111,14 @@ class LoweredProgram:
         return tuple(dict.fromkeys(code.callee for code in codes if isinstance(code, RegionCode)))
 
 
-def lower_program(program: ControlProgram, setting: Setting, *, fusion: bool = True) -> LoweredProgram:
-    """The code of every procedure, with frames planned.
+def lower_program(
+    program: ControlProgram, setting: Setting, *, fusion: bool = True, remember: Remember | None = None
+) -> LoweredProgram:
+    """The code of every procedure, with frames planned; `remember` as `CodegenOptions` has it.
 
     Raises UnsupportedError for operators without a kernel.
     """
-    context = _Context(program, setting, fusion)
+    context = _Context(program, setting, fusion, Kernels(remember))
     lowered = LoweredProgram([], context.weights)
     for procedure in program.procedures:
         lowered.procedures.append(_Lowering(procedure, context).procedure_code())
@@ -126,10 +130,11 @@ def lower_program(program: ControlProgram, setting: Setting, *, fusion: bool = T
 class _Context:
     """What the procedures of one program share."""
 
-    def __init__(self, program: ControlProgram, setting: Setting, fusion: bool) -> None:
+    def __init__(self, program: ControlProgram, setting: Setting, fusion: bool, kernels: Kernels) -> None:
         self.program = program
         self.setting = setting
         self.fusion = fusion
+        self.kernels = kernels
         self.weights = WeightTable()
         self.legalized = Legalized()
         self.numbers = {id(procedure): number for number, procedure in enumerate(program.procedures)}
@@ -139,7 +144,10 @@ class _Context:
         """A block's kernels."""
         self._alive.append(block)
         legal = legalize(block.function, self.legalized)
-        return lower_function(legal, self.setting, fusion=self.fusion, ports=ports, weights=self.weights).steps
+        lowered = lower_function(
+            legal, self.setting, fusion=self.fusion, ports=ports, weights=self.weights, kernels=self.kernels
+        )
+        return lowered.steps
 
 
 class _Lowering:
