@@ -15,6 +15,7 @@ from relaybuild import registry
 from relaybuild.artifact import own_code
 from relaybuild.artifact.key import Unkeyed
 from relaybuild.build.cache_folder import VARIABLE
+from relaybuild.compilation.actions import Actions
 from relaybuild.job import Job
 from relaybuild.partition import backend, pattern_table
 from relaybuild.passes import _base, _config
@@ -38,14 +39,16 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def own_cache() -> None:
-    """Ask for it where a test may find nothing cached that it has not compiled itself, and whole artifacts too."""
+    """Ask for it where a test may find nothing cached that it has not compiled itself, and then all of that."""
 
 
 @pytest.fixture(autouse=True)
 def _cache(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A test that compiles takes no whole artifact from the cache: what it may have changed in relaybuild counts."""
+    """A test that compiles takes nothing but objects and links from the cache: what it may have changed in relaybuild
+    counts."""
     if "own_cache" not in request.fixturenames:
         monkeypatch.setattr(Job, "_key", lambda self: Unkeyed("a test of relaybuild"))
+        monkeypatch.setattr(Actions, "has_cache", False)
         yield
         return
     with tempfile.TemporaryDirectory(prefix="relaybuild-cache-", ignore_cleanup_errors=True) as folder:
