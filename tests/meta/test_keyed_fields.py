@@ -13,6 +13,8 @@ from keys import library_keys, request_key
 
 from relaybuild.artifact import configuration
 from relaybuild.artifact.request import PassSettings, Request
+from relaybuild.backends.generation import RegionFunction
+from relaybuild.backends.selection import select
 from relaybuild.build.cache.action import ActionBuilder
 from relaybuild.build.cache.settings import CacheSettings, Mode, RemoteSettings
 from relaybuild.build.cache.store import Cache, open_cache
@@ -20,11 +22,25 @@ from relaybuild.build.configure import BackendSettings
 from relaybuild.build.library_spec import Compilers, LibrarySpec, Unit
 from relaybuild.build.toolchain import Toolchain, probe
 from relaybuild.build.weights import WeightBlob
+from relaybuild.compilation.actions import Actions
+from relaybuild.compilation.codegens import CodeGenerator
+from relaybuild.compilation.known import Known
+from relaybuild.compilation.partitions import HOST_PART, Partitioned
+from relaybuild.compilation.programs import Program
+from relaybuild.compilation.slots import Weights
+from relaybuild.ir.expr import Function, var
+from relaybuild.ir.infer import infer_types
+from relaybuild.ir.module import IRModule
+from relaybuild.ir.op import call_op
+from relaybuild.ir.types import TensorType
+from relaybuild.partition.backend import CodegenOptions
+from relaybuild.partition.c_text import Port
+from relaybuild.partition.region_text import RegionPorts
 from relaybuild.passes.infra import PassContext
 from relaybuild.passes.instruments import PassTimingInstrument
 from relaybuild.target import Target
 
-pytestmark = pytest.mark.usefixtures("fixed_code")
+pytestmark = pytest.mark.usefixtures("own_cache", "fixed_code")
 
 
 class Site:
@@ -207,6 +223,54 @@ class OfBackendSettings(Fields):
         return self.site.request_key(request)
 
 
+class OfCodegenOptions(Fields):
+    """What the host and a region are told: a region has names and constants of its own."""
+
+    @property
+    def value(self) -> CodegenOptions:
+        x = var("x", TensorType((2,), "float32"))
+        module = infer_types(IRModule({"main": Function([x], call_op("nn.relu", [x]))}))
+        target = Target.parse("c")
+        return CodegenOptions("model", "model", target, ("-O1",), ("x",), ("y",), module=module)
+
+    def keyed(self) -> Mapping[str, Any]:
+        x = var("x", TensorType((3,), "float32"))
+        return {
+            "name": "other",
+            "symbol": "other",
+            "target": Target.parse("x86-64-v2"),
+            "flags": ("-O2",),
+            "inputs": ("z",),
+            "outputs": ("z",),
+            "threads": 2,
+            "opt_level": 2,
+            "precise": True,
+            "config": {"source": {}},
+            "module": infer_types(IRModule({"main": Function([x], call_op("nn.relu", [x]))})),
+            "constants": frozenset([0]),
+        }
+
+    def neutral(self) -> Mapping[str, Any]:
+        return {"remember": lambda _place, _digest, make: make()}  # gives what would be made
+
+    def keys(self, value: CodegenOptions) -> object:
+        kind = TensorType((2,), "float32")
+        program = Program(Weights(), module=value.module)
+        ports = RegionPorts("region", "ccompiler", (Port("x", kind),), (Port("y", kind),))
+        region = RegionFunction("main", ports, value.constants)
+        cut = Partitioned(program, (region,), {HOST_PART: program.digest, "main": program.digest})
+        with self.site.cache() as cache:
+            actions = Actions(cache, program.weights, "project")
+            known = Known.of(Request(self.site.model, "model", value.target), actions)
+            generator = CodeGenerator(actions, value, known)
+            generator.regions(cut, select(None, {"USE_CODEGENC": "ON"}))
+            generator.host(cut)
+            # What the host's generator remembers in its turn has keys of its own.
+            steps = [looked for looked in cache.journal.looked if looked.slot.count("/") == 2]
+        assert [looked.name for looked in steps] == ["codegen_c", "host"]
+        return [looked.key for looked in steps]
+
+
 class OfUnit(Fields):
     @property
     def value(self) -> Unit:
@@ -281,7 +345,13 @@ class OfRemoteSettings(Fields):
         return {}
 
     def neutral(self) -> Mapping[str, Any]:
-        return {"url": "http://127.0.0.1:10", "mode": Mode.READ, "token": "token", "flush_seconds": 0.2}
+        return {
+            "url": "http://127.0.0.1:10",
+            "mode": Mode.READ,
+            "token": "token",
+            "flush_seconds": 0.2,
+            "request_seconds": 2.0,
+        }
 
     def keys(self, value: RemoteSettings) -> object:
         settings = CacheSettings(self.site.folder / "one", remote=value)
