@@ -25,9 +25,13 @@ class Reader(Enum):
 
 
 class Keyed(Enum):
-    """What is made anew when a variable changes; all but NEVER are invalidating, NEVER is neutral."""
+    """What is made anew when a variable changes; all but NEVER are invalidating, NEVER is neutral.
+
+    NAMESPACE: the cache's settings bring it into every key.
+    """
 
     ALWAYS = "every key"
+    NAMESPACE = "every key, as its namespace"
     DETECTION = "what CMake found"
     NEVER = "no key"
 
@@ -70,12 +74,13 @@ REGISTRY = (
     _kind("RELAYBUILD_COMPILER_LAUNCHER", Keyed.NEVER, _OURS, "a command before each compilation"),
     _kind(TOOL_VARIABLES, Keyed.NEVER, _BOTH, "further variables that tools see; each is then in every key"),
     _kind("RELAYBUILD_CACHE_DIR LOCALAPPDATA", Keyed.NEVER, _OURS, "the folder of the cache"),
+    _kind("RELAYBUILD_CACHE_NAMESPACE", Keyed.NAMESPACE, _OURS, "whose results these are"),
     _kind(
-        "RELAYBUILD_CACHE_NAMESPACE RELAYBUILD_CACHE_TRUST RELAYBUILD_CACHE_SECRET RELAYBUILD_CACHE_SECRET_FILE "
+        "RELAYBUILD_CACHE_TRUST RELAYBUILD_CACHE_SECRET RELAYBUILD_CACHE_SECRET_FILE "
         "RELAYBUILD_REMOTE_CACHE RELAYBUILD_REMOTE_MODE RELAYBUILD_REMOTE_TOKEN",
         Keyed.NEVER,
         _OURS,
-        "whose results are believed, and where other machines' are",
+        "whose results are believed besides, and where other machines' are",
     ),
     _kind(
         "RELAYBUILD_NUM_THREADS RELAYBUILD_MAX_CALL_DEPTH",

@@ -11,8 +11,8 @@ import pytest
 from keys import library_keys, request_key
 
 from relaybuild.artifact.request import Request
-from relaybuild.build.cache.settings import CacheSettings
 from relaybuild.build.cache.store import open_cache
+from relaybuild.build.cache_config import CacheFlags, chosen_settings
 from relaybuild.build.configure import BackendModule, configure
 from relaybuild.build.library import Unit
 from relaybuild.build.library_spec import Compilers
@@ -48,6 +48,9 @@ def changed(name: str, toolchain: Toolchain, folder: Path) -> dict[str, str]:
         "PATH": f"{os.environ['PATH']}{os.pathsep}{folder}",
         "RELAYBUILD_COMPILER_LAUNCHER": str(launcher),
         "TMPDIR": str(folder),
+        "RELAYBUILD_CACHE_SECRET_FILE": str(launcher),
+        "RELAYBUILD_REMOTE_CACHE": "http://127.0.0.1:9",
+        "RELAYBUILD_REMOTE_MODE": "read",
         "PYTHONHOME": os.environ.get("PYTHONHOME", ""),
     }
     return {**os.environ, name: values.get(name, str(folder))}
@@ -64,7 +67,8 @@ class Keys:
         self._monkeypatch = monkeypatch
 
     def of(self, toolchain: Toolchain, environ: Mapping[str, str]) -> dict[str, str]:
-        with self._monkeypatch.context() as patch, open_cache(CacheSettings(self._site.cache)) as cache:
+        settings = chosen_settings(CacheFlags(self._site.cache), environ)
+        with self._monkeypatch.context() as patch, open_cache(settings) as cache:
             for name in os.environ.keys() - environ.keys():
                 patch.delenv(name)
             for name, value in environ.items():
@@ -80,7 +84,7 @@ def keys(tmp_path: Path, toolchain: Toolchain, monkeypatch: pytest.MonkeyPatch) 
     return Keys(tmp_path / "keys", toolchain, monkeypatch)
 
 
-@pytest.mark.parametrize("name", [*examples(Keyed.ALWAYS), "MINE"])
+@pytest.mark.parametrize("name", [*examples(Keyed.ALWAYS, Keyed.NAMESPACE), "MINE"])
 def test_an_invalidating_variable_is_in_every_key(
     tmp_path: Path, toolchain: Toolchain, keys: Keys, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
