@@ -11,6 +11,7 @@ from relaybuild.dataclass import dataclass
 DEFAULT_MAX_SIZE = 5_000_000_000
 DEFAULT_NAMESPACE = "main"
 FLUSH_SECONDS = 30.0
+REQUEST_SECONDS = 60.0
 
 
 class Mode(Enum):
@@ -47,12 +48,14 @@ class Mode(Enum):
 class RemoteSettings:
     """A cache on another machine that is asked for what the local one does not have. Its `mode` is not RECACHE.
 
-    At the end of a run, what is not sent yet is waited for, for at most `flush_seconds`.
+    A request, of a mebibyte at most, may take `request_seconds`; at the end of a run, what is not sent yet is waited
+    for, for at most `flush_seconds`.
     """
 
     url: str
     mode: Mode = Mode.READ_WRITE
     token: str = field(default="", repr=False)
+    request_seconds: float = REQUEST_SECONDS
     flush_seconds: float = FLUSH_SECONDS
 
 

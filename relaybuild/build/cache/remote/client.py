@@ -55,12 +55,13 @@ class RemoteCache:
         self._journal = journal
         self._origin = origin
         self._namespaces = tuple(dict.fromkeys((settings.namespace, *settings.trusted)))
-        self._transport = connect(Site(remote.url, remote.token))
+        self._transport = connect(Site(remote.url, remote.token, request_seconds=remote.request_seconds))
         self._gate = Gate()
         self._uploads = Uploads()
         self._damaged_keys: set[str] = set()
         self._damaged_blobs: set[Digest] = set()
         self._conflicts: list[Conflict] = []
+        self._is_over = False
 
     @property
     def may_read(self) -> bool:
@@ -120,6 +121,7 @@ class RemoteCache:
     def close(self) -> list[Conflict]:
         """End the run: wait for what is to be sent, but not longer than the deadline; what was in conflict."""
         lost = self._uploads.finish(self._remote.flush_seconds)
+        self._is_over = True
         held_back = self._gate.held_back
         self._gate.end()
         self._transport.close()
@@ -245,11 +247,11 @@ class RemoteCache:
         """Do what nobody waits for."""
         try:
             work()
-        except LeftAlone:
-            self._journal.asked.append(Asked(Answer.LOST))
-        except (RemoteFailure, RecordError, BlobError, OSError) as error:
-            self._journal.asked.append(Asked(Answer.LOST))
-            self._note_failure(error)
+        except (LeftAlone, RemoteFailure, RecordError, BlobError, OSError) as error:
+            # What was under way at the deadline has been counted.
+            if not self._is_over:
+                self._journal.asked.append(Asked(Answer.LOST))
+                self._note_failure(error)
 
     def _record(self, action: Action, namespace: str) -> bytes | None:
         return self._read(lambda server: server.get_record(action, namespace))

@@ -22,12 +22,12 @@ from typing import BinaryIO, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
 from relaybuild.build.cache.action import Action
+from relaybuild.build.cache.settings import REQUEST_SECONDS
 from relaybuild.dataclass import dataclass
 from relaybuild.digest import Digest
 from relaybuild.errors import UserError
 
 CONNECT_SECONDS = 1.0
-REQUEST_SECONDS = 60.0
 MAX_RECORD = 1 << 20
 """Bytes of a record beyond which it is not read: an `ActionResult` with inline outputs."""
 
