@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import sys
 
-from buildgrid._protos.build.bazel.remote.execution.v2 import remote_execution_pb2  # type: ignore[import-not-found]
-from buildgrid._protos.google.bytestream import bytestream_pb2  # type: ignore[import-not-found]
-from buildgrid._protos.google.rpc import error_details_pb2, status_pb2  # type: ignore[import-not-found]
-from google.protobuf.json_format import ParseDict  # type: ignore[import-untyped]
+from buildgrid._protos.build.bazel.remote.execution.v2 import remote_execution_pb2
+from buildgrid._protos.google.bytestream import bytestream_pb2
+from buildgrid._protos.google.rpc import error_details_pb2, status_pb2
+from google.protobuf.json_format import ParseDict
 
 # Details of a status are found by their type in what was imported.
 MODULES = (remote_execution_pb2, bytestream_pb2, status_pb2, error_details_pb2)

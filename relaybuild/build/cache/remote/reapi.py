@@ -41,6 +41,7 @@ _MAX_MESSAGE = 16 * _MIB
 _BLOB_OVERHEAD = 256
 """More bytes than stand around one blob in a batch."""
 _DIGESTS_PER_CALL = 10_000
+_VERSION = 2
 _NO_ACTION = Digest("0" * 64, 1)
 
 _VERBOSITY = "GRPC_VERBOSITY"
@@ -237,7 +238,7 @@ class ReapiTransport:
         except RemoteFailure as failure:
             if upload.error is not None:
                 raise upload.error from failure
-            if isinstance(failure, GrpcFailure) and failure.code == "INVALID_ARGUMENT":
+            if upload.is_short or (isinstance(failure, GrpcFailure) and failure.code == "INVALID_ARGUMENT"):
                 raise RemoteFailure(Reason.WRONG_CONTENT, failure.detail) from failure
             raise
         if self._parsed(messages.read_committed, answer) != digest.size:
@@ -248,11 +249,11 @@ class ReapiTransport:
         return "/".join([*filter(None, [self._instance]), kind, digest.hex, str(digest.size)])
 
     def _found(self, ask: Callable[[], _T]) -> _T | None:
-        """What a call returns; None where it failed because there is no such thing."""
+        """What a call returns; None where it failed because there is no such thing, or no longer all of it."""
         try:
             return ask()
         except GrpcFailure as failure:
-            if failure.code == "NOT_FOUND":
+            if failure.code in ("NOT_FOUND", "DATA_LOSS"):
                 return None
             raise
 
@@ -292,12 +293,14 @@ class ReapiTransport:
 
 @dataclass
 class _Upload:
-    """The requests that send a blob. gRPC takes them from a thread of its own, so what goes wrong is in `error`."""
+    """The requests that send a blob. gRPC takes them from a thread of its own, so what goes wrong is written down here:
+    an `error` in reading the source, and whether that had too few bytes."""
 
     resource: str
     size: int
     source: Source
     error: OSError | None = None
+    is_short: bool = False
 
     def __iter__(self) -> Iterator[bytes]:
         offset = 0
@@ -309,6 +312,7 @@ class _Upload:
                 offset += len(data)
                 if is_last:
                     return
+            self.is_short = True
         except OSError as error:
             self.error = error
 
@@ -391,8 +395,9 @@ def _batches(blobs: Iterable[tuple[Digest, bytes]], limit: int) -> Iterator[list
 def _check_usable(known: messages.Capabilities) -> None:
     if known.digest_functions and messages.SHA256 not in known.digest_functions:
         raise RemoteFailure(Reason.PROTOCOL, "the server does not name blobs by SHA-256")
-    if known.high_version and not known.low_version[0] <= 2 <= max(known.high_version[0], 2):
-        raise RemoteFailure(Reason.PROTOCOL, f"the server speaks version {known.low_version[0]} of the API, not 2")
+    low, high = (version[0] or _VERSION for version in (known.low_version, known.high_version))
+    if not low <= _VERSION <= high:
+        raise RemoteFailure(Reason.PROTOCOL, f"the server speaks versions {low} to {high} of the API, not {_VERSION}")
 
 
 def _check_status(digest: Digest, status: messages.Status | None) -> None:
@@ -408,12 +413,13 @@ def _check_status(digest: Digest, status: messages.Status | None) -> None:
 
 
 def _write_at_most(size: int, chunks: Iterable[bytes], into: BinaryIO) -> None:
+    """Write so many bytes at most: whoever reads them verifies them, so that what is too long is not taken for it."""
     left = size
     for chunk in chunks:
-        if len(chunk) > left:
-            raise RemoteFailure(Reason.WRONG_CONTENT, f"more than the {size} bytes of the blob")
-        into.write(chunk)
+        into.write(chunk[:left])
         left -= len(chunk)
+        if left < 0:
+            return
 
 
 def _read_whole(digest: Digest, source: Source) -> bytes:
