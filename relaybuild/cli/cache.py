@@ -22,11 +22,13 @@ from relaybuild.build.cache.store import Cache, open_cache
 from relaybuild.build.cache_config import CacheFlags, chosen_settings, parse_size
 from relaybuild.build.files import writing
 from relaybuild.cli import _options
+from relaybuild.cli._github import add_to_summary
 from relaybuild.cli._text import size_text, table, time_text
 from relaybuild.digest import Hasher
 from relaybuild.errors import UserError
 
 _MIN_PREFIX = 4
+_COLUMNS = ("layer", "entries", "cached", "executed")
 
 
 @click.group(name="cache")
@@ -53,12 +55,16 @@ def print_dir(settings: CacheSettings) -> None:
 @click.option("--json", "as_json", is_flag=True, help="All of it, as JSON.")
 @click.option("--last", is_flag=True, help="Of the last run only.")
 @click.option("--zero", is_flag=True, help="Begin to count anew, after printing.")
+@click.option("--github", is_flag=True, help="Add it to the summary of the job of GitHub that this runs in, too.")
 @click.pass_obj
-def stats(settings: CacheSettings, as_json: bool, last: bool, zero: bool) -> None:
+def stats(settings: CacheSettings, as_json: bool, last: bool, zero: bool, github: bool) -> None:
     """Print what is in the cache, and what the last runs found there."""
     with _opened(settings) as (cache, folder):
         found = runs.read_runs(folder)
         facts = {**upkeep.count(cache), **runs.totals(found[-1:] if last else found)}
+    if github:
+        first, *others = _stats_lines(facts, with_layers=False)
+        add_to_summary(f"Cache of relaybuild: {first}", _COLUMNS, _layer_rows(facts), others)
     if zero:
         runs.forget_runs(folder)
     click.echo(json.dumps(facts, indent=2) if as_json else "\n".join(_stats_lines(facts)))
@@ -207,15 +213,12 @@ def _opened(settings: CacheSettings, *, must_write: bool = False) -> Iterator[tu
             click.echo(f"warning: {failed.reason}: {failed.detail}", err=True)
 
 
-def _stats_lines(facts: Mapping[str, Any]) -> Iterator[str]:
+def _stats_lines(facts: Mapping[str, Any], with_layers: bool = True) -> Iterator[str]:
     yield f"{facts['entries']} entries, {facts['blobs']} blobs, {size_text(facts['bytes'])}"
     saved = f", {time_text(facts['seconds_saved'])} saved" if facts["seconds_saved"] else ""
     yield f"{facts['runs']} runs{saved}"
-    layers = sorted({*facts["layers"], *facts["cached"], *facts["executed"]})
-    if layers:
-        columns = ("layers", "cached", "executed")
-        rows = [(layer, *(str(facts[name].get(layer, 0)) for name in columns)) for layer in layers]
-        yield from table(("layer", "entries", "cached", "executed"), rows, "  ")
+    if with_layers and (rows := _layer_rows(facts)):
+        yield from table(_COLUMNS, rows, "  ")
     if remote := facts["remote"]:
         sizes = {name: remote[name] for name in ("bytes_read", "bytes_written") if name in remote}
         counts = [f"{count} {word.replace('_', ' ')}" for word, count in remote.items() if word not in sizes]
@@ -226,6 +229,12 @@ def _stats_lines(facts: Mapping[str, Any]) -> Iterator[str]:
             yield f"{title}: {', '.join(f'{count} {word}' for word, count in facts[title].items())}"
     if facts["conflicts"]:
         yield f"not deterministic: {facts['conflicts']}"
+
+
+def _layer_rows(facts: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """What there is and what was found, by layer."""
+    counts = [facts[name] for name in ("layers", "cached", "executed")]
+    return [(layer, *(str(each.get(layer, 0)) for each in counts)) for layer in sorted(set().union(*counts))]
 
 
 def _fact_lines(facts: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

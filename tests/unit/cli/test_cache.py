@@ -81,6 +81,35 @@ def test_stats_say_what_there_is_and_what_was_found(ask: Invoke) -> None:
     assert json.loads(ask("stats", "--json").stdout)["runs"] == 0
 
 
+def test_stats_go_to_the_summary_of_a_job_of_github(
+    ask: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "summary.md"
+    page.write_text("before\n", encoding="utf-8")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(page))
+    assert ask("stats", "--github").stdout == ask("stats").stdout
+    assert page.read_text(encoding="utf-8").splitlines() == [
+        "before",
+        "### Cache of relaybuild: 2 entries, 1 blobs, 7.0 kB",
+        "",
+        "| layer | entries | cached | executed |",
+        "|---|---:|---:|---:|",
+        "| pass | 2 | 1 | 2 |",
+        "",
+        "- 1 runs",
+        "- misses: 2 never-seen",
+        "- storing: 2 stored",
+        "",
+    ]
+
+
+def test_a_summary_needs_a_job_of_github(ask: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    result = ask("stats", "--github")
+    assert result.exit_code == 1
+    assert "GITHUB_STEP_SUMMARY names no file" in result.stderr
+
+
 def test_show_prints_what_went_in_and_what_came_out(ask: Invoke) -> None:
     key = made("Fold").build().key("main")
     lines = ask("show", key[:12]).stdout.splitlines()
