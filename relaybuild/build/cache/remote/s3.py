@@ -65,6 +65,8 @@ class S3Transport:
             found = self._found(_record(action, namespace))
             if found is None:
                 return None
+            if str(found.attributes.get("Content-Type", "")).startswith("text/html"):
+                raise RemoteFailure(Reason.PROTOCOL, "a page of HTML instead of a record")
             size: int = found.meta["size"]
             if size > self._site.max_record:
                 raise RemoteFailure(Reason.TOO_LARGE, f"a record of {size} bytes")
