@@ -9,7 +9,7 @@ one requires) is part of a key on its own.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,14 +25,17 @@ from relaybuild.digest import Digest, Hasher, digest_bytes
 _ROOT = Path(relaybuild.__file__).resolve().parent
 _HEAD = "relaybuild"
 
-_FOR_TYPES = re.compile(r"^if TYPE_CHECKING:\n(?:[ \t]+.*\n|\n)+", re.MULTILINE)
-_IMPORT = re.compile(r"^[ \t]*import (relaybuild[\w.]*)", re.MULTILINE)
-_FROM = re.compile(r"^[ \t]*from (relaybuild[\w.]*) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
+# Each begins with letters that are searched for quickly.
+_FOR_TYPES = re.compile(r"\nif TYPE_CHECKING:(?:\n(?:[ \t]+[^\n]*)?)+")
+_MENTION = re.compile(rf"{_HEAD}[\w.]*(?: import (\([^)]*\)|[^\n]*))?")
 _FOLDER = re.compile(r"import_module\(\"(relaybuild[\w.]+)\"\)")
+_OWN_FOLDER = "iter_modules(__path__"
 _NAME = re.compile(r"(\w+)(?:\s+as\s+\w+)?\s*(?:,|\)|$|#[^\n]*)")
 
 # Backends are found by name: each is part of the keys of what it makes.
 _BY_NAME = frozenset({"relaybuild.contrib"})
+# What makes keys and looks steps up has no say in what they make.
+_KEYS = ("relaybuild.artifact", "relaybuild.build", "relaybuild.compilation.known", "relaybuild.compilation.plugins")
 
 
 @dataclass(frozen=True)
@@ -51,16 +54,23 @@ class CodeDigests:
         self._cache = cache
         self._inputs = inputs
         self._closures: dict[str, frozenset[str]] = {}
+        self._digests: dict[tuple[str, ...], Digest] = {}
+        self._steps: dict[str, Digest] = {}
 
     def of(self, *modules: str) -> Digest:
         """The digest of modules, or of packages with all that lies in them, and of all that they import.
 
         Raises KeyError for a name that is no module of relaybuild, and StaleCode.
         """
-        hasher = Hasher("code.1")
-        for name in sorted(frozenset().union(*map(self._closure, modules))):
-            hasher.field(name, self._modules[name].digest)
-        return hasher.digest()
+        if modules not in self._digests:
+            self._digests[modules] = self._digest(frozenset().union(*map(self._closure, modules)))
+        return self._digests[modules]
+
+    def of_step(self, module: str) -> Digest:
+        """The digest of the module that packs what a step makes, without what looks it up; raises as `of`."""
+        if module not in self._steps:
+            self._steps[module] = self._digest(_reached([module], self._modules, _KEYS))
+        return self._steps[module]
 
     def check(self) -> None:
         """Raise StaleCode where the code on disk is not the code that runs, OSError where it cannot be read."""
@@ -84,6 +94,12 @@ class CodeDigests:
                 facts.remember(self._cache, of, known)
         return {name: _from_json(each) for name, each in known.items()}
 
+    def _digest(self, modules: Iterable[str]) -> Digest:
+        hasher = Hasher("code.1")
+        for name in sorted(modules):
+            hasher.field(name, self._modules[name].digest)
+        return hasher.digest()
+
     def _closure(self, module: str) -> frozenset[str]:
         if module not in self._closures:
             within = [name for name in self._modules if name.startswith(f"{module}.")]
@@ -94,7 +110,7 @@ class CodeDigests:
 def scan(root: Path) -> dict[str, ModuleCode]:
     """Every module below a package's folder, by dotted name; raises OSError."""
     files = {_module_name(root, path): path for path in sorted(root.rglob("*.py"))}
-    return {name: _module_code(path, files.keys()) for name, path in files.items()}
+    return {name: _module_code(name, path, files.keys()) for name, path in files.items()}
 
 
 def _module_name(root: Path, path: Path) -> str:
@@ -102,35 +118,47 @@ def _module_name(root: Path, path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def _module_code(path: Path, known: Iterable[str]) -> ModuleCode:
+def _module_code(name: str, path: Path, known: Collection[str]) -> ModuleCode:
     data = path.read_bytes()
-    text = _FOR_TYPES.sub("", data.decode("utf-8"))
-    return ModuleCode(digest_bytes(data), tuple(sorted(set(_imported(text, frozenset(known))))))
+    text = data.decode("utf-8")
+    imports = {*_imported(_FOR_TYPES.sub("\n", text), known), *_in_folders(name, text, known)}
+    return ModuleCode(digest_bytes(data), tuple(sorted(imports)))
 
 
-def _imported(text: str, known: frozenset[str]) -> Iterator[str]:
-    for match in _IMPORT.finditer(text):
-        yield match[1]
-    for match in _FROM.finditer(text):
-        names = [f"{match[1]}.{each[1]}" for each in _NAME.finditer(match[2])]
-        modules = [name for name in names if name in known]
-        # a name that is no module is defined in the package itself
-        yield from modules
-        if len(modules) < len(names):
-            yield match[1]
-    if "iter_modules" in text:
-        for match in _FOLDER.finditer(text):
-            if match[1] not in _BY_NAME:
-                yield from (name for name in known if name.startswith(f"{match[1]}."))
+def _imported(text: str, known: Collection[str]) -> Iterator[str]:
+    """The modules that statements import, wherever these stand."""
+    for match in _MENTION.finditer(text):
+        before = text[text.rfind("\n", 0, match.start()) + 1 : match.start()].lstrip()
+        package = match[0].partition(" ")[0]
+        if before == "import ":
+            yield package
+        elif before == "from " and match[1] is not None:
+            names = [f"{package}.{each[1]}" for each in _NAME.finditer(match[1])]
+            modules = [name for name in names if name in known]
+            # a name that is no module is defined in the package itself
+            yield from modules
+            if len(modules) < len(names):
+                yield package
 
 
-def _reached(start: Iterable[str], modules: Mapping[str, ModuleCode]) -> frozenset[str]:
-    """Modules and all that they import, with the packages that they lie in."""
+def _in_folders(name: str, text: str, known: Collection[str]) -> Iterator[str]:
+    """The modules in folders all of which a module imports."""
+    if "iter_modules" not in text:
+        return
+    folders = [match[1] for match in _FOLDER.finditer(text) if match[1] not in _BY_NAME]
+    if _OWN_FOLDER in text:
+        folders.append(name)
+    for folder in folders:
+        yield from (each for each in known if each.startswith(f"{folder}."))
+
+
+def _reached(start: Iterable[str], modules: Mapping[str, ModuleCode], without: tuple[str, ...] = ()) -> frozenset[str]:
+    """Modules and all that they import, with the packages that they lie in; what lies in others is left out."""
     found: set[str] = set()
     pending = list(start)
     while pending:
         name = pending.pop()
-        if name in found:
+        if name in found or name.startswith(without):
             continue
         found.add(name)
         pending += modules[name].imports

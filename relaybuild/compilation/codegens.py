@@ -144,6 +144,7 @@ class CodeGenerator:
         builder.option("config", json.dumps(config, sort_keys=True))
 
     def _describe_backend(self, builder: ActionBuilder, backend: Backend, options: CodegenOptions) -> None:
+        builder.input("impl/step", self._known.codes.of_step(__name__))
         add_backend_code(builder, backend, self._known.codes)
         self._known.plugins.add_to_codegen(builder, backend.tag)
         for item in dataclasses.fields(options.target):

@@ -109,6 +109,7 @@ def import_step(request: Request, file: OnnxFile | None, actions: Actions, known
 
     def describe(builder: ActionBuilder) -> None:
         builder.input("in/structure", file.structure.digest)
+        builder.input("impl/step", known.codes.of_step(__name__))
         builder.input("impl/frontend", known.codes.of("relaybuild.frontend.onnx"))
         for package in ("numpy", "onnx"):
             builder.input(f"impl/{package}", known.codes.package(package))

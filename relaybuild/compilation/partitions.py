@@ -65,6 +65,7 @@ def partition_step(
 
     def describe(builder: ActionBuilder) -> None:
         builder.input("in/module", program.digest)
+        builder.input("impl/step", known.codes.of_step(__name__))
         builder.input("impl/partition", known.codes.of("relaybuild.partition.pipeline"))
         for backend in cut.selection.backends:
             add_backend_code(builder, backend, known.codes)

@@ -81,6 +81,7 @@ class PassRunner:
 
     def _describe(self, builder: ActionBuilder, each: Pass, context: PassContext) -> None:
         """Add what a pass is, and what it sees of the context."""
+        builder.input("impl/step", self._known.codes.of_step(__name__))
         modules = [type(get_pass(name)).__module__ for name in required_order(each.info)]
         modules.append(type(each).__module__)
         builder.input("impl/pass", self._known.codes.of(*(name for name in modules if name.startswith(_OWN))))

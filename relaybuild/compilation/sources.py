@@ -44,7 +44,7 @@ def read_model(
         return _from_module(model, shapes)
     if isinstance(model, (str, Path)) and is_relay_file(Path(model)):
         return _from_module(_parse_file(Path(model)), shapes)
-    from relaybuild.frontend.onnx import import_model
+    from relaybuild.frontend.onnx.importer import import_model
 
     imported = import_model(model, shapes, on_weight=on_weight)
     provenance = {"format": "onnx", "opset": imported.opset, "producer": imported.producer}
