@@ -173,9 +173,10 @@ class CachedBuild:
         workspace = self.workspace
         self.clock.step(OBJECT)
         workspace.write_weights()
-        self.clock.step("weights")
         edges = workspace.make(self.jobs, self._progress(earlier=len(compiled)))
         self.clock.step("link")
+        workspace.put_in_weights(self.jobs)
+        self.clock.step("weights")
         if edges:
             with writing(workspace.directory):
                 seconds = read_durations(workspace.directory).get(LIBRARY, 0.0)

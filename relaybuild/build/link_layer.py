@@ -99,7 +99,7 @@ class LinkLayer:
             builder.input("toolchain/cxx", compilers.cxx.digest)
         if spec.weights is not None:
             builder.input("weights", _weights_digest(spec.weights))
-            builder.option("assembled", bool(self.workspace.weights.sources))
+            builder.option("weights", "assembled" if self.workspace.weights.sources else "in their room")
         builder.option("command", (*compilers.link_command[1:], *compilers.c.ldflags))
         libraries = _Libraries(self.workspace.directory, _library_folders(self.workspace, self.environ), self.inputs)
         builder.option("flags", libraries.take("flags", spec.link_flags))

@@ -1,4 +1,8 @@
-"""Puts the weights of a library into an object file of a build directory; does not know what they mean."""
+"""Puts weights into a library, or into an object that it is linked from; does not know what they mean.
+
+Where relaybuild can, the library is linked with room for its weights, and they are written into it. Otherwise they are
+linked: as an object that holds them, where a linker has made something else of the room, or through the assembler.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from relaybuild.build.elf import ALIGNMENT, can_write_for, write_data_object
-from relaybuild.build.files import write_atomically, write_if_changed
+from relaybuild.build.elf import ALIGNMENT, can_write_for, room_object, write_data_object
+from relaybuild.build.elf_room import fill_room, has_room
+from relaybuild.build.files import write_atomically, write_if_changed, writing
 from relaybuild.build.toolchain import Toolchain
 from relaybuild.dataclass import dataclass
 from relaybuild.digest import digest_file
@@ -48,7 +53,8 @@ class WeightBlob:
 
 @dataclass(frozen=True)
 class WeightFiles:
-    """Where the weights stand in a build directory: files we write, and the object that is linked."""
+    """Where the weights stand in a build directory: files we write, and the object that is linked, which has room for
+    them unless it is assembled."""
 
     sources: tuple[str, ...] = ()
     object: str | None = None
@@ -79,7 +85,8 @@ def weight_files(weights: WeightBlob | None, toolchain: Toolchain) -> WeightFile
 
 
 def write_weights(directory: Path, weights: WeightBlob, files: WeightFiles, toolchain: Toolchain) -> None:
-    """Write the weights unless the directory holds them: their file is named by digest and appears when complete."""
+    """Write what is linked for the weights unless the directory has it: its name is of their digest, and it appears
+    complete."""
     path = directory / files.written[0]
     if path.exists():
         return
@@ -87,7 +94,22 @@ def write_weights(directory: Path, weights: WeightBlob, files: WeightFiles, tool
         write_if_changed(directory / files.sources[1], _assembly(files.sources[0]))
         write_atomically(path, lambda file: _write_counted(file, weights))
         return
-    machine = toolchain.elf_machine or 0
+    room = room_object(toolchain.elf_machine or 0, WEIGHTS_SYMBOL, weights.size)
+    write_atomically(path, lambda file: _write_view(file, memoryview(room)))
+
+
+def put_in_weights(library: Path, weights: WeightBlob) -> bool:
+    """Write the weights into a library that was linked with room for them; whether it has them now.
+
+    Raises UserError where it cannot be written.
+    """
+    with writing(library):
+        return not has_room(library) or fill_room(library, weights.size, weights.write)
+
+
+def write_weights_object(directory: Path, weights: WeightBlob, files: WeightFiles, toolchain: Toolchain) -> None:
+    """Write the weights into the object that had room for them, to be linked as they are."""
+    machine, path = toolchain.elf_machine or 0, directory / files.written[0]
     write_atomically(path, lambda file: write_data_object(file, machine, WEIGHTS_SYMBOL, weights.size, weights.write))
 
 

@@ -2,7 +2,7 @@
 
     src/<unit>.c, .cc       one translation unit each
     obj/<unit>.o            its object
-    obj/weights-<digest>.o  the weights (on machines without an object writer: src/weights-<digest>.bin and .S)
+    obj/weights-<digest>.o  room for the weights (on machines without an object writer: src/weights-<digest>.bin and .S)
     .relaybuild             the compiler's digest, on which every object depends; marks the directory as ours
     build.ninja, library    what ninja reads, what it makes
 
@@ -21,7 +21,7 @@ from relaybuild.build.files import make_folder, no_space, write_if_changed, writ
 from relaybuild.build.library_spec import Compilers, LibrarySpec, Unit
 from relaybuild.build.link_errors import collision
 from relaybuild.build.ninja import FinishedEdge, NinjaWriter, Ref, read_dependencies, run_ninja
-from relaybuild.build.weights import WeightFiles, weight_files, write_weights
+from relaybuild.build.weights import WeightFiles, put_in_weights, weight_files, write_weights, write_weights_object
 from relaybuild.dataclass import dataclass
 from relaybuild.errors import ToolError, UserError
 
@@ -89,9 +89,16 @@ class Workspace:
         write_if_changed(self.directory / "build.ninja", self._ninja_text(compiled))
 
     def write_weights(self) -> None:
-        """Write the weights, if there are any and they are not there yet; raises UserError."""
+        """Write what is linked for the weights, if there are any and it is not there yet; raises UserError."""
         if self.spec.weights is not None:
             write_weights(self.directory, self.spec.weights, self.weights, self.compilers.c)
+
+    def put_in_weights(self, jobs: int | None) -> None:
+        """Put the weights into the library that was linked, if it lacks them; raises UserError and ToolError."""
+        weights = self.spec.weights
+        if weights is not None and not put_in_weights(self.library, weights):
+            write_weights_object(self.directory, weights, self.weights, self.compilers.c)
+            self.make(jobs, None)
 
     def remove_strangers(self) -> None:
         """Remove sources and objects of earlier builds that this library does not have; raises UserError."""

@@ -15,13 +15,13 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relaybuild.build.weights import WeightBlob
+from relaybuild.dataclass import dataclass
 from relaybuild.digest import Digest
 from relaybuild.errors import InternalError
 from relaybuild.ir.dtypes import numpy_dtype

@@ -1,4 +1,4 @@
-"""The object writer, judged by the machine's linker and by readelf."""
+"""The object writer, judged by the machine's linker and by readelf; for objects with room see `test_elf_room`."""
 
 from __future__ import annotations
 

@@ -248,6 +248,22 @@ def test_weights_through_the_assembler_are_the_same(tmp_path: Path, toolchain: T
     assert build(assembler, tmp_path, spec(weights=blob(b"other"))).executed == {"object": 1, "link": 1}
 
 
+def test_weights_that_a_linker_leaves_no_room_for_are_linked(tmp_path: Path, toolchain: Toolchain) -> None:
+    if not toolchain.is_elf:
+        pytest.skip("sections of this kind are of ELF")
+    (tmp_path / "tail.S").write_text(
+        '.section .tail, "aw", %nobits\n.skip 100\n.section .note.GNU-stack, "", %progbits\n', encoding="utf-8"
+    )
+    library = dataclasses.replace(spec(), link_files=(str(tmp_path / "tail.S"),))
+    report = build(toolchain, tmp_path, library)
+    assert report.executed == {"object": 3, "link": 1}
+    assert ctypes.CDLL(str(tmp_path / "demo.so")).compute(6, 7) == 43
+    assert build(toolchain, tmp_path, library).executed == {"object": 0, "link": 0}
+    assert build(toolchain, tmp_path, dataclasses.replace(library, weights=blob(b"ab"))).executed["link"] == 1
+    shutil.copy(tmp_path / "demo.so", tmp_path / "other.so")
+    assert ctypes.CDLL(str(tmp_path / "other.so")).compute(6, 7) == 42 + ord("b")
+
+
 def test_a_library_without_weights(tmp_path: Path, toolchain: Toolchain) -> None:
     one = Unit("one", f"{EXPORT} int one(void) {{ return 1; }}\n")
     build(toolchain, tmp_path, LibrarySpec("one", (one,)))
@@ -293,9 +309,9 @@ def test_a_full_disk_under_our_writer(tiny_disk: Path, tmp_path: Path, toolchain
 
 
 def test_a_full_disk_under_the_linker(tiny_disk: Path, tmp_path: Path, toolchain: Toolchain) -> None:
-    weights = blob(bytes(160 << 10))
+    large = Unit("large", f"{EXPORT} const char large[160 << 10] = {{1}};\n")
     with pytest.raises(UserError, match="no space left on the device"):
-        build_library(spec(weights=weights), toolchain, tiny_disk / "b", tmp_path / "demo.so")
+        build_library(spec(ADD, MUL, PROGRAM, large), toolchain, tiny_disk / "b", tmp_path / "demo.so")
     assert names(tiny_disk) == []
     assert not (tmp_path / "demo.so").exists()
 
