@@ -14,7 +14,7 @@ from relaybuild.build.cxx import probe_cxx
 from relaybuild.build.library import LibrarySpec, Unit, build_library
 from relaybuild.build.toolchain import LAUNCHER_VARIABLE, probe
 
-from .caching import EXPORT, Site, write_headers
+from .caching import EXPORT, MAIN, Site, write_headers
 
 
 @pytest.fixture
@@ -50,6 +50,23 @@ def test_compilations_alone_go_through_it(tmp_path: Path, log: Path, launcher: P
     assert sorted(line.split(" -c ")[1] for line in lines(log)) == [
         f"src/{name}.c -o obj/{name}.o" for name in ("main", "rb_add", "rb_mul")
     ]
+
+
+def test_no_flag_names_the_folder_of_the_build(tmp_path: Path, log: Path, launcher: Path) -> None:
+    """A launcher would take it for part of what is made, and find nothing in the next folder."""
+    site = Site(tmp_path / "site", probe(), tmp_path / "cache")
+    site.folder.mkdir()
+    log.unlink()
+    write_headers(tmp_path / "include")
+    spec = dataclasses.replace(site.spec(), include_dirs=(tmp_path / "include",))
+    site.build(spec)
+    assert len(lines(log)) == 3
+    assert [line for line in lines(log) if str(site.folder) in line] == []
+    with_debug = dataclasses.replace(spec, units=(*spec.units[:2], dataclasses.replace(MAIN, flags=("-g",))))
+    log.unlink()
+    site.build(with_debug)
+    (line,) = lines(log)
+    assert f"-ffile-prefix-map={os.path.realpath(site.folder / 'work')}=." in line
 
 
 def test_a_launcher_makes_nobody_another_compiler(tmp_path: Path, launcher: Path, log: Path) -> None:
