@@ -16,7 +16,6 @@ from relaybuild.build.cache.action import Action, ActionBuilder
 from relaybuild.build.cache.hit import Hit
 from relaybuild.build.cache.journal import Executed, Storing
 from relaybuild.build.cache.memo import Inputs
-from relaybuild.build.cache.settings import Mode
 from relaybuild.build.cache.store import Cache
 from relaybuild.build.cache.wire import WireError
 from relaybuild.build.headers import Existence, HeaderList, SearchPath, asked_headers, folders_in, objection_to_text
@@ -119,7 +118,7 @@ class ObjectLayer:
         The journal counts one answer, the last.
         """
         again = self._described(known.unit)
-        if again.action is None or known.action is None or self.cache.settings.mode is Mode.RECACHE:
+        if again.action is None or known.action is None or self.cache.settings.mode.must_execute:
             return
         self.look_up(again)
         looked, slot = self.cache.journal.looked, self._slot(known.unit)

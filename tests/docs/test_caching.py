@@ -1,11 +1,9 @@
-"""docs/caching.md names every reason, every command, every variable, and tests that exist."""
+"""docs/caching.md names every reason, every command and every variable."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-
-import pytest
 
 from relaybuild.build.cache.journal import MissReason
 from relaybuild.build.variables import REGISTRY
@@ -13,8 +11,6 @@ from relaybuild.cli.cache import command
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "caching.md").read_text(encoding="utf-8")
-TESTS = ROOT / "tests" / "unit" / "build" / "cache"
-FAILURES = re.findall(r"^\| [^|]+ \| (`test_\w+.*) \|$", PAGE, re.MULTILINE)
 
 
 def test_every_reason_is_explained() -> None:
@@ -34,18 +30,3 @@ def test_every_variable_is_listed() -> None:
         for kind in REGISTRY
     ]
     assert "\n".join(["| variables | part of | read by | what they say |", "|---|---|---|---|", *rows, ""]) in PAGE
-
-
-def test_there_are_failures_in_the_table() -> None:
-    assert len(FAILURES) == PAGE.count("| `test_") >= 25
-
-
-@pytest.mark.parametrize("row", FAILURES)
-def test_the_test_of_a_failure_exists(row: str) -> None:
-    file = ""
-    for name in re.findall(r"`([^`]+)`", row):
-        head, colon, rest = name.partition(": ")
-        file, prefix = (head, rest) if colon else (name, "") if name.startswith("test_") else (file, name)
-        text = (TESTS / f"{file}.py").read_text(encoding="utf-8")
-        pattern = prefix.removesuffix("…") if prefix.endswith("…") else f"{prefix}(" if prefix else ""
-        assert f"def test_{pattern}" in text

@@ -139,6 +139,20 @@ def test_weights_beside_a_model(tmp_path: Path) -> None:
         compiled(model=path)
 
 
+@pytest.mark.parametrize("place", [0, 17, -1], ids=["first", "middle", "last"])
+def test_one_bit_of_weights_beside_a_model(tmp_path: Path, place: int) -> None:
+    path = external_model(tmp_path, 1.0)
+    first = compiled(model=path)
+    weights = bytearray((tmp_path / "weights.bin").read_bytes())
+    weights[place] ^= 1
+    (tmp_path / "weights.bin").write_bytes(weights)
+    second = compiled(model=path)
+    assert not is_found(second)
+    expected = np.ones((2, 3), "float32") @ np.frombuffer(weights, "float32").reshape(3, 3)
+    np.testing.assert_allclose(load_module(second.path)(np.ones((2, 3), "float32")), expected, rtol=1e-6)
+    assert first.path.read_bytes() != second.path.read_bytes()
+
+
 def test_a_model_in_memory() -> None:
     kind = helper.make_tensor_value_info("x", TensorProto.FLOAT, (2,))
     result = helper.make_tensor_value_info("y", TensorProto.FLOAT, (2,))

@@ -25,7 +25,7 @@ from .caching import ADD, MAIN, MUL, Site, no_processes, write_headers
 
 pytestmark = pytest.mark.usefixtures("fixed_code")
 
-FOREIGN = ("CARGO_MAKEFLAGS", "MFLAGS", "CI", "CI_JOB_ID", "GITHUB_RUN_ID", "BUILD_NUMBER", "USER", "LANG", "TERM")
+FOREIGN = tuple("CARGO_MAKEFLAGS MFLAGS CI CI_JOB_ID GITHUB_RUN_ID BUILD_NUMBER USER LANG TERM RANK WORLD_SIZE".split())
 """What is set around builds and changes from one to the next."""
 
 

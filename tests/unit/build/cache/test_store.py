@@ -359,13 +359,13 @@ def test_the_reason_of_a_miss_names_what_changed(cache: Cache) -> None:
     assert cache.journal.summary()["misses"][-1]["detail"] == "plugin-without-id"
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO])
+@pytest.mark.parametrize("code", ["ENOSPC", "EDQUOT", "EROFS", "EACCES", "EIO", "ESTALE", "EBUSY"])
 @pytest.mark.parametrize("call", ["open", "write", "link", "fchmod", "mkdir", "rename", "statvfs"])
 @pytest.mark.parametrize("is_shared", [False, True], ids=["database", "files"])
 def test_no_failing_write_fails_a_build(
-    settings: CacheSettings, monkeypatch: pytest.MonkeyPatch, call: str, code: int, is_shared: bool
+    settings: CacheSettings, monkeypatch: pytest.MonkeyPatch, call: str, code: str, is_shared: bool
 ) -> None:
-    original = getattr(os, call)
+    original, number = getattr(os, call), getattr(errno, code)
     assert settings.folder is not None
     below = str(settings.folder)
 
@@ -373,7 +373,7 @@ def test_no_failing_write_fails_a_build(
         is_reading = call == "open" and not int(str(arguments[0])) & os.O_CREAT
         if is_reading or (isinstance(target, (str, Path)) and not str(target).startswith(below)):
             return original(target, *arguments, **options)
-        raise OSError(code, os.strerror(code))
+        raise OSError(number, os.strerror(number))
 
     shared = replace(settings, is_shared=is_shared)
     with monkeypatch.context() as patch:
