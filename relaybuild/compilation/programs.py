@@ -75,7 +75,7 @@ class Program:
 def read_stored(stored: bytes, weights: Weights) -> IRModule:
     """The module of a stored form; raises StoredError, and what loading weights raises."""
     arrays = [weights.array(origin) for origin in origins(stored)]
-    return parse(stored.partition(b"\n")[2].decode(), weights=arrays or None)
+    return parse(stored.partition(b"\n")[2].decode(), weights=arrays or None, positions=False)
 
 
 def stored_form(module: IRModule, weights: Weights) -> bytes:

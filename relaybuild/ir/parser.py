@@ -53,13 +53,15 @@ def parse(
     source_name: str = "<text>",
     weights: Sequence[NDArray[Any]] | None = None,
     module: IRModule | None = None,
+    positions: bool = True,
 ) -> IRModule:
     """The module a text denotes, with every type that can be inferred.
 
     `weights` are the arrays of the slots, for a text printed without them. `module` is one to whose definitions those
-    of the text are added. Raises ParseError.
+    of the text are added. With `positions`, what has no span in the text gets its position in it for one. Raises
+    ParseError.
     """
-    reader = _reader(Source.of(text, source_name), weights)
+    reader = _reader(Source.of(text, source_name), weights, positions)
     mod = reader.module(module if module is not None else IRModule())
     _raise(reader)
     return _complete(reader.source, mod)
@@ -94,8 +96,9 @@ def read_layout(source: Source) -> tuple[Tokens, list[int]]:
     return reader.all_tokens, reader.line_ends
 
 
-def _reader(source: Source, weights: Sequence[NDArray[Any]] | None) -> ModuleReader:
+def _reader(source: Source, weights: Sequence[NDArray[Any]] | None, positions: bool = True) -> ModuleReader:
     reader = ModuleReader(tokenize(source))
+    reader.has_positions = positions
     reader.read_slots(weights)
     return reader
 
@@ -292,7 +295,7 @@ class ModuleReader(ExpressionReader):
         self.errors = [error for error in self.errors if error.is_syntax]
         self.leave(0)
 
-    def _type_head(self) -> tuple[int, str, list[TypeVar], Span]:
+    def _type_head(self) -> tuple[int, str, list[TypeVar], Span | None]:
         """Where its name stands, the name, the parameters, which are brought into scope, and the span."""
         start = self.at
         self.accept("extern")

@@ -51,6 +51,8 @@ class Cursor:
         self.errors: list[Diagnostic] = list(tokens.mistakes)
         self.scope: dict[str, Any] = {}
         self.undo: list[tuple[str, Any]] = []
+        self.has_positions = True
+        """Whether a node that has no span in the text gets its position for one."""
         self.line_ends: list[int] = []
         """Tokens before which a line's end stands for a semicolon."""
 
@@ -178,14 +180,16 @@ class Cursor:
 
     # Spans
 
-    def span(self, at: int) -> Span:
-        """The position of a token as a span."""
+    def span(self, at: int) -> Span | None:
+        """The position of a token as a span; None where positions are no spans."""
+        if not self.has_positions:
+            return None
         pos = self.ends[at] - len(self.tokens[at])
         line = bisect_right(self.line_starts, pos)
         return Span(self.source.name, "", line, pos - self.line_starts[line - 1] + 1)
 
-    def written_span(self, at: int) -> Span:
-        """The span written here as `#[span(…)]`, or else the position of a token."""
+    def written_span(self, at: int) -> Span | None:
+        """The span written here as `#[span(…)]`, or else that of a token's position."""
         return self.read_span() if self.tokens[self.at] == "#[" else self.span(at)
 
     def read_span(self) -> Span:

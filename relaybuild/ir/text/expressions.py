@@ -96,7 +96,7 @@ class ExpressionReader(PatternReader):
         After a mistake the next statement is read.
         """
         mark = len(self.undo)
-        lets: list[tuple[Var, Expr, Span]] = []
+        lets: list[tuple[Var, Expr, Span | None]] = []
         value: Expr | None = None
         while value is None:
             start, undone = self.at, len(self.undo)
@@ -159,7 +159,7 @@ class ExpressionReader(PatternReader):
         else:
             raise self.fault("expected ';' or a line's end")
 
-    def _let(self) -> Step[tuple[Var, Expr, Span]]:
+    def _let(self) -> Step[tuple[Var, Expr, Span | None]]:
         start = self.at
         self.at += 1
         span = self.written_span(start)
@@ -193,7 +193,7 @@ class ExpressionReader(PatternReader):
 
     # Functions
 
-    def function(self, span: Span) -> Step[Function]:
+    def function(self, span: Span | None) -> Step[Function]:
         """What follows `fn` or a definition's name."""
         mark = len(self.undo)
         type_params = self.type_params()
