@@ -293,7 +293,9 @@ class OfUnit(Fields):
 class OfLibrarySpec(Fields):
     @property
     def value(self) -> LibrarySpec:
-        return LibrarySpec("demo", (Unit("a", "int a;\n"), Unit("b", "int b;\n")), (self.site.include,))
+        # A library that is not found counts by name alone.
+        units = (Unit("a", "int a;\n"), Unit("b", "int b;\n"))
+        return LibrarySpec("demo", units, (self.site.include,), link_libs=("m", "missing"))
 
     def keyed(self) -> Mapping[str, Any]:
         return {
@@ -301,7 +303,7 @@ class OfLibrarySpec(Fields):
             "weights": WeightBlob.from_bytes(b"w", "00" * 32),
             "link_flags": ("-Wl,-s",),
             "link_files": (str(self.site.library),),
-            "link_libs": ("m",),
+            "link_libs": ("m", "lacking"),
         }
 
     def neutral(self) -> Mapping[str, Any]:
