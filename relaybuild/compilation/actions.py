@@ -22,7 +22,7 @@ from relaybuild.build.cache.store import Cache
 from relaybuild.build.notes import Notes
 from relaybuild.compilation.slots import Origin, Weights
 from relaybuild.digest import Digest
-from relaybuild.ir.asking import asked_values
+from relaybuild.ir.asking import asked_values, tell
 from relaybuild.ir.expr import Constant
 
 T = TypeVar("T")
@@ -126,6 +126,9 @@ class _Keyed(Generic[T]):
         found = self._cache.lookup(action, slot=self._slot)
         if not isinstance(found, Hit):
             return self._made(action, asked)[0]
+        for origin in asked:
+            # a step around this one depends on what it asked for, whether or not it is executed now
+            tell(Constant(self._weights.array(origin)))
         try:
             return self._step.unpack(Outputs(found.outputs, _Reading(found, lambda: self._made(action, asked)[1])))
         except DamagedResult:

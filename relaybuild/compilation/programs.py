@@ -1,7 +1,8 @@
 """A typed module in memory, as bytes that are the same for any weights, or both; knows no pass and no cache.
 
     stored ::= table newline text
-    table  ::= JSON list of the origin of each slot: a number, or the SHA-256 of a constant's elements
+    table  ::= JSON list of the origin of each slot: a number, or the digest of a constant, with "#1", "#2"... behind it
+               for further arrays of the same content
     text   ::= the module in the text format, with spans, its weights as slots
 
 What is only stored is read when somebody asks for the module; what is only in memory is written when somebody asks for
@@ -11,8 +12,11 @@ the bytes or their digest.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from typing import Any
+
+from numpy.typing import NDArray
 
 from relaybuild.compilation.slots import Origin, Weights, pack
 from relaybuild.digest import Digest, digest_bytes
@@ -20,6 +24,8 @@ from relaybuild.ir.module import IRModule
 from relaybuild.ir.parser import parse
 from relaybuild.ir.printer import print_module
 from relaybuild.ir.structural import weight_slots
+
+_FURTHER = "#"
 
 
 class StoredError(ValueError):
@@ -74,19 +80,54 @@ class Program:
 
 def read_stored(stored: bytes, weights: Weights) -> IRModule:
     """The module of a stored form; raises StoredError, and what loading weights raises."""
-    arrays = [weights.array(origin) for origin in origins(stored)]
+    arrays = _arrays(_table(stored), weights)
     return parse(stored.partition(b"\n")[2].decode(), weights=arrays or None, positions=False)
 
 
 def stored_form(module: IRModule, weights: Weights) -> bytes:
     """A module as bytes; raises UserError for one that has no text."""
     text = print_module(module, weights="slot", show_spans=True)
-    table = [weights.origin(constant) for constant in weight_slots(module)]
+    table = _numbered([(weights.origin(constant), id(constant.array)) for constant in weight_slots(module)])
     return f"{json.dumps(table)}\n{text}".encode()
 
 
 def origins(stored: bytes) -> tuple[Origin, ...]:
     """Where the weights of a stored module come from, by slot; raises StoredError."""
+    return tuple(each if isinstance(each, int) else each.partition(_FURTHER)[0] for each in _table(stored))
+
+
+def _numbered(slots: Sequence[tuple[Origin, int]]) -> list[Origin]:
+    """The table for origins and identities of arrays: arrays that are not one are told apart, which have equal content.
+
+    Whether two weights are one decides how often a library holds them.
+    """
+    seen: dict[Origin, list[int]] = {}
+    table: list[Origin] = []
+    for origin, identity in slots:
+        known = seen.setdefault(origin, [])
+        if identity not in known:
+            known.append(identity)
+        number = known.index(identity)
+        table.append(f"{origin}{_FURTHER}{number}" if number and isinstance(origin, str) else origin)
+    return table
+
+
+def _arrays(table: Sequence[Origin], weights: Weights) -> list[NDArray[Any]]:
+    """The arrays of a table: equal entries are one."""
+    found: dict[Origin, NDArray[Any]] = {}
+    for entry in table:
+        if entry in found:
+            continue
+        if isinstance(entry, int) or _FURTHER not in entry:
+            found[entry] = weights.array(entry)
+            continue
+        origin = entry.partition(_FURTHER)[0]
+        found[entry] = weights.array(origin).view()
+        weights.adopt(origin, found[entry])
+    return [found[entry] for entry in table]
+
+
+def _table(stored: bytes) -> tuple[Origin, ...]:
     try:
         table = json.loads(stored.partition(b"\n")[0])
     except ValueError as error:

@@ -1,7 +1,7 @@
 """The weights of a model by number, whose values nobody needs but who asks for them; knows no module and no cache.
 
 A weight of a module is either one of the model's, known by its number, or a constant that some step made of values
-that it asked for: such a constant is known by its content.
+that it asked for: such a constant is known by its type and content.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from relaybuild.digest import Digest, digest_bytes
+from relaybuild.digest import Digest, Hasher, digest_bytes
 from relaybuild.ir.dtypes import numpy_dtype
 from relaybuild.ir.expr import Constant
 
 Origin: TypeAlias = "int | str"
-"""Where a weight comes from: its number in the model, or the SHA-256 of a constant's elements in hexadecimal."""
+"""Where a weight comes from: its number in the model, or the digest of a constant's type and elements."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,9 @@ class Weights:
                 found.array(len(found._given) - 1)
         return found
 
-    def adopt(self, origin: int, array: NDArray[Any]) -> None:
-        """Take an array for the value of one of the model's weights, unless it has one."""
-        if origin not in self._arrays:
-            self._keep(origin, array)
+    def adopt(self, origin: Origin, array: NDArray[Any]) -> None:
+        """Know a weight by another array, too, which holds its value."""
+        self._keep(origin, array)
 
     def __len__(self) -> int:
         return len(self._given)
@@ -69,7 +68,7 @@ class Weights:
         """The value of a weight. Raises KeyError for a constant that was never seen, and what loading raises."""
         if origin not in self._arrays:
             load = self._constants[origin] if isinstance(origin, str) else self._given[origin].load
-            self._keep(origin, load())
+            self._keep(origin, _read_only(load()))
         return self._arrays[origin]
 
     def digest(self, origin: Origin) -> Digest:
@@ -84,7 +83,7 @@ class Weights:
         """Where the value of a weight comes from; one that is not known becomes a constant."""
         array = constant.array
         if id(array) not in self._origins:
-            self._keep(digest_bytes(elements(array)).hex, array)
+            self._keep(_content(array), array)
         return self._origins[id(array)]
 
     def known(self, constant: Constant) -> Origin | None:
@@ -100,6 +99,19 @@ class Weights:
         self._arrays.setdefault(origin, array)
         self._origins.setdefault(id(array), origin)
         self._alive.append(array)
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    # constants have read-only arrays: another one would become a view of another id
+    if array.flags.writeable:
+        array = array.view()
+        array.flags.writeable = False
+    return array
+
+
+def _content(array: NDArray[Any]) -> str:
+    hasher = Hasher("constant.1").field("dtype", array.dtype.name).field("shape", array.shape)
+    return hasher.field("elements", digest_bytes(elements(array))).digest().hex
 
 
 def elements(array: NDArray[Any]) -> memoryview:

@@ -25,6 +25,12 @@ listeners = _Listeners()
 """Who listens in this thread."""
 
 
+def tell(weight: Constant) -> None:
+    """Call all who listen in this thread."""
+    for listener in listeners.all:
+        listener(weight)
+
+
 @contextlib.contextmanager
 def asked_values(listener: Listener) -> Iterator[None]:
     """Call `listener` with each weight whose value is asked for in this thread while the block runs."""

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relaybuild.errors import TypeCheckError, UserError
-from relaybuild.ir.asking import listeners
+from relaybuild.ir.asking import listeners, tell
 from relaybuild.ir.dtypes import numpy_dtype
 from relaybuild.ir.operators import Operators
 from relaybuild.ir.types import DTYPES, FuncType, RefType, TensorType, TupleType, Type, is_complete
@@ -168,8 +168,7 @@ class Constant(Expr):
     def data(self) -> NDArray[Any]:
         """The value. Who asks for that of a weight depends on it, and is heard (`asking`)."""
         if listeners.all and self.is_weight:
-            for listener in listeners.all:
-                listener(self)
+            tell(self)
         return self.array
 
     @property
