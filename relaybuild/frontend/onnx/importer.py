@@ -52,10 +52,9 @@ def import_model(
     """Import a model from a path, its bytes, or a ModelProto, which stays as it is.
 
     `shapes` gives, by input, the shape to compile for; `name` is what errors call the model, by default the file's
-    name. Weights stay in the file, mapped; `on_weight` is told the name and the array of each initializer that is one,
-    those of the model's own graph first, before any node is imported. Raises UserError for a file that is no model, for
-    shapes that are missing or do not fit, and for a malformed node; UnsupportedError with all operators that have no
-    converter.
+    name. Weights stay in the file, mapped; `on_weight` is told the name and the array of each that is an initializer of
+    the model's own graph, before any node is imported. Raises UserError for a file that is no model, for shapes that
+    are missing or do not fit, and for a malformed node; UnsupportedError with all operators that have no converter.
     """
     loaded = read_model(path_or_proto, name)
     opset = _opset(loaded.proto, loaded.source)
@@ -122,11 +121,12 @@ class _Importer:
         if graph.sparse_initializer:
             raise UserError("sparse initializers are not supported", where=self.loaded.source)
         constants: dict[str, Expr] = {}
+        is_told = graph is self.loaded.proto.graph
         for tensor in graph.initializer:
             if tensor.name in used:
                 constant = Constant(read(tensor), Span(self.loaded.source, tensor.name))
                 constants[tensor.name] = constant
-                if self.on_weight is not None and constant.is_weight:
+                if is_told and self.on_weight is not None and constant.is_weight:
                     self.on_weight(tensor.name, constant.array)
         return constants
 

@@ -90,33 +90,36 @@ class _Reader:
 
     def __init__(self, data: memoryview, read_slice: ReadSlice) -> None:
         self.data = data
-        self.state = hashlib.sha256(b"onnx-structure.1")
+        self.state = hashlib.sha256(b"onnx-structure.2")
         self.size = 0
         self.weights: dict[str, WeightPlace] = {}
         self._read_slice = read_slice
 
     def take(self, item: Field) -> None:
         """A field that is structure."""
-        self._feed(bytes([item.wire_type]) + item.number.to_bytes(4, "little"), self.data[item.begin : item.end])
+        self._feed(f"{item.wire_type} {item.number}", self.data[item.begin : item.end])
 
     def graph(self, graph: Field) -> None:
         """The model's graph."""
+        self._feed("graph")
         for item in read_fields(self.data, graph.begin, graph.end):
             if item.number == GRAPH_INITIALIZER and item.wire_type == BYTES:
                 self._initializer(item)
             else:
                 self.take(item)
+        self._feed("end")
 
     def _initializer(self, item: Field) -> None:
         tensor = self._tensor(item)
         if not tensor.is_weight:
             self.take(item)
             if tensor.is_in_file:
-                self._feed(b"external", self._external(tensor))
+                self._feed("external", self._external(tensor))
             return
-        self._feed(b"weight", tensor.name.encode())
+        self._feed("weight")
         for each in tensor.others:
             self.take(each)
+        self._feed("end")
         raw = [each for each in tensor.values if each.number == TENSOR_RAW_DATA]
         is_here = len(raw) == len(tensor.values) == 1 and not tensor.is_in_file
         span = (raw[0].begin, raw[0].end) if is_here else None
@@ -131,15 +134,15 @@ class _Reader:
             if each.number == _EXTERNAL and each.wire_type == BYTES:
                 tensor.external.update([self._entry(each)])
                 continue
-            if each.number == _LOCATION:
-                tensor.is_in_file = self._numbers(each)[-1] == _IN_FILE
+            if each.number == _LOCATION and each.wire_type == VARINT:
+                tensor.is_in_file = self._numbers(each) == [_IN_FILE]
                 continue
             tensor.others.append(each)
-            if each.number == _DIMS:
+            if each.number == _DIMS and each.wire_type in (VARINT, BYTES):
                 tensor.shape += self._numbers(each)
-            elif each.number == _DATA_TYPE:
-                tensor.data_type = self._numbers(each)[-1]
-            elif each.number == TENSOR_NAME:
+            elif each.number == _DATA_TYPE and each.wire_type == VARINT:
+                tensor.data_type = self._numbers(each)[0]
+            elif each.number == TENSOR_NAME and each.wire_type == BYTES:
                 tensor.name = self._text(each)
         return tensor
 
@@ -170,10 +173,10 @@ class _Reader:
             found.append(value)
         return found
 
-    def _feed(self, head: bytes, payload: bytes | memoryview) -> None:
-        self.state.update(len(head).to_bytes(8, "little") + head + len(payload).to_bytes(8, "little"))
+    def _feed(self, head: str, payload: bytes | memoryview = b"") -> None:
+        self.state.update(f"{head} {len(payload)} ".encode())
         self.state.update(payload)
-        self.size += len(head) + len(payload) + 16
+        self.size += len(head) + len(payload)
 
 
 _DTYPES = {1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 9: "bool"} | {
