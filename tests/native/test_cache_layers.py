@@ -112,7 +112,7 @@ def test_a_layer_of_other_width_makes_its_kernels_and_its_neighbours_anew(compil
         "codegen/host/net/conv2.relu, net/conv2.bn, net/conv2",
         "codegen/host/net/conv3.relu, net/conv3.bn, net/conv3",
     }
-    assert changed.names("object") == Counter({name: 1 for name in _new_objects(changed)})
+    assert changed.names("object") == Counter(dict.fromkeys(_new_objects(changed), 1))
     assert len(_new_objects(changed)) == 3
 
 
