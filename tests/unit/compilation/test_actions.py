@@ -173,14 +173,17 @@ def test_a_constant_that_was_made_counts_by_its_content(folder: Path) -> None:
             runs.append(1)
             return constant.data.tobytes()
 
-        return Step("pass", "c", "c", lambda builder: None, execute, lambda made: {"b": made}, lambda o: o.read("b"))
+        def describe(builder: ActionBuilder) -> None:
+            # as the text of a module does
+            builder.option("constant", actions.weights.origin(constant))
+
+        return Step("pass", "c", "c", describe, execute, lambda made: {"b": made}, lambda o: o.read("b"))
 
     runs: list[int] = []
     for value, executed in ((1, 1), (1, 1), (2, 2), (1, 2)):
         with open_cache(CacheSettings(folder)) as cache:
             actions = Actions(cache, Weights(), "model")
             constant = Constant(np.full(3, value, "float32"))
-            actions.weights.origin(constant)
             assert actions.run(asking(actions, constant)) == constant.array.tobytes()
         assert len(runs) == executed
 
