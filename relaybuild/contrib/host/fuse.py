@@ -6,15 +6,18 @@ passes. Backward: of the rest, a node joins the map that reads it where each of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import TypeAlias
 
-from relaybuild.contrib.host.values import Values, arguments
+from relaybuild.contrib.host.values import Values, argument_types, arguments
 from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Call, Expr
 from relaybuild.ir.op import OpKind
+from relaybuild.ir.scalar import ComputeCall
 from relaybuild.ir.types import TensorType
+from relaybuild.lower.index import Axis, Index, IndexLike
+from relaybuild.lower.scalar import ScalarBuilder, ScalarExpr
 
 MOST_NODES = 96
 """Nodes in one group, which bounds the size of a kernel and the depth of its expressions."""
@@ -27,13 +30,15 @@ class Group:
     """One kernel: `root` is the value it stores, `anchor` the node whose template computes it (None: a map).
 
     `members` are the ids of the nodes computed inside, root and anchor among them; a node computed inside may also be
-    a member of other groups when that costs no arithmetic.
+    a member of other groups when that costs no arithmetic. `staged` is the member of a map of which each row is
+    computed once, before the first row of the root that reads it.
     """
 
     root: Call
     anchor: Call | None
     members: set[int] = field(default_factory=set)
     nodes: list[Call] = field(default_factory=list)
+    staged: Call | None = None
 
     @property
     def is_concatenation(self) -> bool:
@@ -166,9 +171,70 @@ def _place(
                 host.nodes.append(node)
             owner[id(node)] = list(unique.values())
             return
+    map_group = _staging(node, users, values, owner) if enabled else None
+    if map_group is not None:
+        map_group.staged = node
+        map_group.members.add(id(node))
+        map_group.nodes.append(node)
+        owner[id(node)] = [map_group]
+        return
     group = Group(node, None, {id(node)}, [node])
     groups.append(group)
     owner[id(node)] = [group]
+
+
+def _staging(node: Call, users: list[Call], values: Values, owner: Owners) -> Group | None:
+    """The map that can compute `node` row by row: both resample, the map within columns, and nothing else reads it."""
+    if len(users) != 1 or len(owner[id(users[0])]) != 1 or values.is_output(node) or not _resamples(node):
+        return None
+    host = owner[id(users[0])][0]
+    if host.anchor is not None or host.staged is not None or len(host.members) >= MOST_NODES:
+        return None
+    user = users[0]
+    if not _resamples(user) or not _reads_within_columns(user):
+        return None
+    behind = [each for each in host.nodes if each is not user and _comes_from(each, user, host)]
+    return host if all(_kind(each) in _POINTWISE and _same_shape(each, user) for each in behind) else None
+
+
+def _resamples(node: Call) -> bool:
+    """Whether elements are computed from several of the argument's, each of which serves several."""
+    return not isinstance(node.op, Expr) and node.op.kind is OpKind.INJECTIVE and not node.op.reads_once
+
+
+def _reads_within_columns(node: Call) -> bool:
+    """Whether each element is computed from elements of the same place in rows of the argument."""
+    assert not isinstance(node.op, Expr)
+    assert node.op.compute is not None
+    out = node.tensor_type
+    index = [Index.of(Axis(f"i{number}", extent - 1)) for number, extent in enumerate(out.static_shape)]
+    scalars = ScalarBuilder()
+    places: list[list[Index]] = []
+
+    def read(at: Sequence[IndexLike]) -> ScalarExpr:
+        places.append([Index.of(part) for part in (*at[:-2], at[-1])])
+        return scalars.const(0, out.dtype)
+
+    node.op.compute(scalars, [read], index, ComputeCall(argument_types(node), out, node.attrs))
+    return out.rank > 1 and all(place == [*index[:-2], index[-1]] for place in places)
+
+
+def _comes_from(node: Call, source: Call, host: Group) -> bool:
+    """Whether `node` is computed from `source` inside the group."""
+    pending: list[Expr] = [node]
+    seen: set[int] = set()
+    while pending:
+        each = pending.pop()
+        if each is source:
+            return True
+        if id(each) in host.members and id(each) not in seen and isinstance(each, Call):
+            seen.add(id(each))
+            pending.extend(arguments(each))
+    return False
+
+
+def _same_shape(node: Call, other: Call) -> bool:
+    return node.tensor_type.shape == other.tensor_type.shape
 
 
 def _hosts(node: Call, users: list[Call], owner: Owners, anchors: Mapping[str, str]) -> list[Group] | None:

@@ -277,13 +277,14 @@ def _identity(call: Call) -> Expr:
 
 
 MOST_BETWEEN = 4 << 20
-"""Bytes of an image resized along its rows only: more would be written to memory, and read back from it."""
+"""Bytes of an image resized along its rows only, where one kernel writes it and another reads it back."""
 
 
 def _resize(call: Call) -> Expr:
     """Columns, then rows: a row's columns are computed once for all results that it is part of, in the same order.
 
-    Where few rows are part of any result, or the rows would not stay in a cache, one pass does less.
+    Where few rows are part of any result, one pass does less, and where columns are not innermost, so that all rows lie
+    in memory until they are read, too many of them would not stay in a cache.
     """
     attrs = _attrs(call)
     taps = {"linear": 2, "cubic": 4}.get(attrs.method, 1)
@@ -293,7 +294,8 @@ def _resize(call: Call) -> Expr:
         return call
     of_rows, of_columns = ((attrs.scales[0], 1.0), (1.0, attrs.scales[1])) if attrs.scales else ((), ())
     half = Call(call.op, call.args, replace(attrs, size=(rows.extent, columns.places), scales=of_columns), call.span)
-    if half.tensor_type.num_elements * half.tensor_type.itemsize > MOST_BETWEEN:
+    by_rows = attrs.layout.startswith("NCHW")
+    if not by_rows and half.tensor_type.num_elements * half.tensor_type.itemsize > MOST_BETWEEN:
         return call
     return Call(call.op, [half], replace(attrs, scales=of_rows), call.span)
 

@@ -257,8 +257,7 @@ class _Lowering:
         reads: list[View] = []
         numbers: dict[int, int] = {}
         self._read_externals(group, reads, numbers)
-        rule = _Rule(group, numbers, reads)
-        body = Body(_title(group), _operands(reads), Operand(view.layout, view.dtype), rule)
+        body = _map_body(group, numbers, reads, view)
         workload = group_workload(group, self.setting, numbers, reads, view)
         self._finish(group, workload, lambda: map_kernel(body, self.machine), reads, view, copies=_only_moves(group))
 
@@ -374,6 +373,26 @@ def _copy_body(source: View, target: View) -> Body:
     return Body("copy", _operands((source,)), Operand(target.layout, target.dtype), rule)
 
 
+def _map_body(group: Group, numbers: Mapping[int, int], reads: Sequence[View], view: View) -> Body:
+    """The body of a map; what it has staged is read from rows in scratch memory."""
+    inputs, out = _operands(reads), Operand(view.layout, view.dtype)
+    staged = group.staged
+    if staged is None:
+        return Body(_title(group), inputs, out, _Rule(group, numbers, reads))
+    layout = _rows_layout(staged, view.layout.block)
+    rows = View(Storage("scratch", 0), layout, staged.tensor_type.dtype)
+    stage = Body("", inputs, Operand(layout, rows.dtype), _Rule(group, numbers, reads, staged), target="rows")
+    rule = _Rule(group, {**numbers, id(staged): len(reads)}, [*reads, rows])
+    return Body(_title(group), inputs, out, rule, stage=stage)
+
+
+def _rows_layout(value: Call, block: int) -> Layout:
+    """Rows of one plane of a value, of a channel block where `block` is more than 1."""
+    shape = value.tensor_type.static_shape
+    pitch = -(-shape[-1] // BLOCK) * BLOCK * block
+    return Layout(shape, (*(0 for _ in shape[2:]), pitch, block), 0, block)
+
+
 def _without_anchor_buffers(group: Group, anchor: Call, needs: Sequence[Need]) -> Group:
     """The group without the anchor's arguments that the template reads itself."""
     own = [value for value, need in zip(arguments(anchor), needs) if not isinstance(need, Loaded)]
@@ -408,15 +427,21 @@ def _flops(group: Group) -> int:
 
 
 class _Rule:
-    """The expression of one element of a group's root, as `Body.rule`."""
+    """The expression of one element of a group's root, or of another of its nodes, as `Body.rule`.
 
-    def __init__(self, group: Group, numbers: dict[int, int], reads: Sequence[View]) -> None:
+    `numbers` gives the operand of each value that is read, by its id; what is there is not computed.
+    """
+
+    def __init__(
+        self, group: Group, numbers: Mapping[int, int], reads: Sequence[View], root: Call | None = None
+    ) -> None:
         self._group = group
+        self._root = root or group.root
         self._numbers = numbers
         self._reads = tuple(reads)
 
     def __call__(self, scalars: ScalarBuilder, index: Sequence[IndexLike], anchor: ScalarExpr | None) -> ScalarExpr:
-        return self.element(scalars, self._group.root, index, anchor)
+        return self.element(scalars, self._root, index, anchor)
 
     def element(
         self,
@@ -444,7 +469,8 @@ class _Rule:
     ) -> ScalarExpr:
         if expr is self._group.anchor and anchor is not None:
             return anchor
-        if id(expr) in self._group.members and isinstance(expr, Call) and not isinstance(expr.op, Expr):
+        inside = id(expr) in self._group.members and id(expr) not in self._numbers
+        if inside and isinstance(expr, Call) and not isinstance(expr.op, Expr):
             return self._compute(scalars, expr, index, anchor, memo)
         if is_scalar_constant(expr):
             assert isinstance(expr, Constant)

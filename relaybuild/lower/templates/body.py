@@ -37,6 +37,10 @@ class Body:
 
     `rule(scalars, index, anchor)` gives the element at the logical `index`; `anchor` is what the template computed for
     it, of type `anchor_dtype` (None in a map). Operand k is read by `scalars.load(k, its layout.address(...), dtype)`.
+
+    `stage` is a value over the same inputs that is computed before each row of the output that reads it, into scratch
+    memory; it is the operand behind the inputs. `target` is the C name of what is written, `tables` those of constant
+    arrays, which are operands behind all others.
     """
 
     title: str
@@ -44,10 +48,18 @@ class Body:
     output: Operand
     rule: Rule
     anchor_dtype: str = "float32"
+    stage: Body | None = None
+    target: str = "out"
+    tables: tuple[str, ...] = ()
 
     @property
     def pointers(self) -> tuple[str, ...]:
-        return tuple(f"p{number}" for number in range(len(self.inputs)))
+        staged = () if self.stage is None else (self.stage.target,)
+        return (*(f"p{number}" for number in range(len(self.inputs))), *staged, *self.tables)
+
+    def operand(self, number: int) -> Operand:
+        """The buffer that operand `number` lies in."""
+        return self.inputs[number] if self.stage is None or number < len(self.inputs) else self.stage.output
 
     def parameters(self) -> tuple[Parameter, ...]:
         """Inputs in order, then the output."""
@@ -83,19 +95,19 @@ def store(
     text = emitter.emit(root)
     address = body.output.layout.address(index)
     if axis is None:
-        builder.assign(f"out[{address}]", text)
+        builder.assign(f"{body.target}[{address}]", text)
         return
     if lanes > 1 and not scalars.depends_on(root, axis):
         text = f"rb_splat({text})"
     if mask is not None:
         text = f"rb_and({text}, {mask})"
     if lanes == 1 or address.coefficient(axis) == 1:
-        builder.evaluate(f"rb_store(out + {address.substitute({axis: 0})}, {text})")
+        builder.evaluate(f"rb_store({body.target} + {address.substitute({axis: 0})}, {text})")
         return
     scattered = builder.declare("float", "element", (lanes,))
     builder.evaluate(f"rb_store({scattered}, {text})")
     with builder.loop("e", lanes, unroll=True) as e:
-        builder.assign(f"out[{address.substitute({axis: e})}]", f"{scattered}[{e}]")
+        builder.assign(f"{body.target}[{address.substitute({axis: e})}]", f"{scattered}[{e}]")
 
 
 def vector_body(body: Body, index: Sequence[IndexLike], axis: Axis, *, anchored: bool) -> bool:
@@ -115,7 +127,7 @@ def stray_reads(body: Body, index: Sequence[IndexLike], lane: Axis, *, anchored:
         if node.op != "load" or not scalars.depends_on(node, lane):
             continue
         number, address = node.data
-        operand = body.inputs[number]
+        operand = body.operand(number)
         step = address.coefficient(lane)
         if step != 1 or not (operand.slack or operand.layout.block > 1):
             found[number] = step if found.get(number, step) == step else None
@@ -125,7 +137,7 @@ def stray_reads(body: Body, index: Sequence[IndexLike], lane: Axis, *, anchored:
 def is_heavy(body: Body) -> bool:
     """Whether the epilogue is too much code to be repeated for each vector of a register tile."""
     scalars = ScalarBuilder()
-    index = [Index.of(Axis(f"i{number}")) for number in range(len(body.output.layout.shape))]
+    index = [Index.of(Axis(f"i{number}", extent - 1)) for number, extent in enumerate(body.output.layout.shape)]
     nodes = list(walk(body.rule(scalars, index, scalars.anchor(body.anchor_dtype))))
     return len(nodes) > 12 or any(node.op == "unary" and node.data not in _LIGHT for node in nodes)
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
 from relaybuild.dataclass import dataclass
+from relaybuild.lower.emit import c_type
 from relaybuild.lower.index import Axis, Index, IndexLike, delinearize
 from relaybuild.lower.layout import BLOCK
 from relaybuild.lower.loop_ir import Builder, Kernel, Let
 from relaybuild.lower.machine import Machine
 from relaybuild.lower.scalar import ScalarBuilder, indices_of, walk
 from relaybuild.lower.templates.body import Body, is_heavy, pad_mask, store, stray_reads, vector_body, zero_halo
-from relaybuild.lower.templates.tables import Place, Tables
+from relaybuild.lower.templates.tables import Place, Tables, Window, staged, with_position_tables
 from relaybuild.lower.templates.transpose import Ahead, Places, crosses, store_tile
 
 CHUNK = 4096
@@ -36,30 +37,81 @@ def map_kernel(body: Body, machine: Machine) -> Kernel:
 def _blocked_map(body: Body, machine: Machine) -> Kernel:
     builder = Builder()
     out = body.output.layout
-    batch, channels, height, width = out.shape
+    batch, _, height, _ = out.shape
+    if body.stage is not None:
+        body, stage, window = staged(builder, body, body.stage, columns=True)
+
+        def row(line: Body, plane: Index, y: Index) -> None:
+            block, image = plane % out.num_blocks, plane // out.num_blocks
+            _blocked_row(builder, line, machine, image, block, y, masked=line is body)
+            if line is body:
+                zero_halo(builder, body.output, image, block, y, 1)
+
+        _staged_rows(builder, body, stage, window, batch * out.num_blocks, row)
+        return body.kernel(builder.body, machine.lanes, window.bytes_of(stage))
+    body = with_position_tables(builder, body)
     with builder.share(batch * out.num_blocks * height) as unit:
         y = builder.let_index("y", unit % height)
         block = builder.let_index("block", unit // height % out.num_blocks)
         image = builder.let_index("image", unit // (height * out.num_blocks))
-        lane = Axis("lane", machine.lanes - 1)
-        probe = [image, block * BLOCK + Index.of(lane), y, Index.of(Axis("x", width - 1))]
-        if machine.lanes == 1 or not vector_body(body, probe, lane, anchored=False):
-            _blocked_lanes(builder, body, channels, image, block, y)
-        elif out.has_pad_lanes and stray_reads(body, probe, lane, anchored=False):
-            with builder.branch(f"{block} < {out.num_blocks - 1}") as branch:
-                _blocked_vectors(builder, body, machine, image, block, y, whole=True)
-            with builder.block(branch.otherwise):
-                _blocked_lanes(builder, body, channels, image, block, y)
-        else:
-            _blocked_vectors(builder, body, machine, image, block, y)
+        _blocked_row(builder, body, machine, image, block, y, masked=True)
         zero_halo(builder, body.output, image, block, y, 1)
     return body.kernel(builder.body, machine.lanes)
+
+
+def _staged_rows(
+    builder: Builder,
+    body: Body,
+    stage: Body,
+    window: Window,
+    planes: int,
+    row: Callable[[Body, Index, Index], None],
+) -> None:
+    """Bands of rows of each plane, by `row(body or stage, plane, row)`: before a row of the output, those rows of the
+    stage that it is the first to read."""
+    height = body.output.layout.shape[-2]
+    bands = min(height, -(-UNITS // planes))
+    with builder.share(planes * bands) as unit:
+        plane = builder.let_index("plane", unit // bands)
+        band = unit % bands
+        first = builder.let_index("top", band * height // bands)
+        ready = builder.declare("ptrdiff_t", "ready")
+        builder.assign(ready, "0")
+        with builder.loop("y", (band + 1) * height // bands, first, last=height - 1) as y:
+            least = builder.let("ptrdiff_t", "least", f"{window.first}[{y}]")
+            begin = builder.let("ptrdiff_t", "begin", f"{ready} < {least} ? {least} : {ready}")
+            builder.assign(ready, f"{window.last}[{y}] + 1")
+            last = stage.output.layout.shape[-2] - 1
+            with builder.loop("r", Index.opaque(ready), Index.opaque(begin), last=last) as r:
+                ctype = c_type(stage.output.dtype)
+                line = (r % window.rows) * window.pitch
+                builder.evaluate(f"{ctype} *const {stage.target} = {window.name} + {line}")
+                row(stage, plane, r)
+            row(body, plane, y)
+
+
+def _blocked_row(
+    builder: Builder, body: Body, machine: Machine, image: Index, block: Index, y: Index, *, masked: bool
+) -> None:
+    """A row of pixels of one channel block; `masked` says that pad lanes must be zero."""
+    out = body.output.layout
+    lane = Axis("lane", machine.lanes - 1)
+    probe = [image, block * BLOCK + Index.of(lane), y, Index.of(Axis("x", out.shape[3] - 1))]
+    if machine.lanes == 1 or not vector_body(body, probe, lane, anchored=False):
+        _blocked_lanes(builder, body, image, block, y)
+    elif out.has_pad_lanes and stray_reads(body, probe, lane, anchored=False):
+        with builder.branch(f"{block} < {out.num_blocks - 1}") as branch:
+            _blocked_vectors(builder, body, machine, image, block, y, whole=True)
+        with builder.block(branch.otherwise):
+            _blocked_lanes(builder, body, image, block, y)
+    else:
+        _blocked_vectors(builder, body, machine, image, block, y, whole=not masked)
 
 
 def _blocked_vectors(
     builder: Builder, body: Body, machine: Machine, image: Index, block: Index, y: Index, *, whole: bool = False
 ) -> None:
-    """Vectors of channels; `whole` says that the block has no pad lanes.
+    """Vectors of channels; `whole` says that the block has no pad lanes to be zeroed.
 
     All vectors of a pixel are computed after each other, since they are of one cache line, unless that is much code.
     """
@@ -86,8 +138,9 @@ def _blocked_vectors(
             put(Index.of(half), x, mask)
 
 
-def _blocked_lanes(builder: Builder, body: Body, channels: int, image: Index, block: Index, y: Index) -> None:
+def _blocked_lanes(builder: Builder, body: Body, image: Index, block: Index, y: Index) -> None:
     out = body.output.layout
+    channels = out.shape[1]
     with builder.loop("x", out.shape[3]) as x, builder.loop("l", BLOCK) as lane:
         index: Sequence[IndexLike] = [image, block * BLOCK + lane, y, x]
         if channels % BLOCK == 0:
@@ -96,7 +149,7 @@ def _blocked_lanes(builder: Builder, body: Body, channels: int, image: Index, bl
         with builder.branch(f"{block * BLOCK + lane} < {channels}") as branch:
             store(builder, body, index, None, 1, None)
         with builder.block(branch.otherwise):
-            builder.assign(f"out[{out.address(index)}]", "0")
+            builder.assign(f"{body.target}[{out.address(index)}]", "0")
 
 
 def copy_channels_kernel(body: Body, begin: int, machine: Machine) -> Kernel:
@@ -160,6 +213,8 @@ def _copy_block(
 def _row_major_map(body: Body, machine: Machine) -> Kernel:
     builder = Builder()
     shape = body.output.layout.shape
+    if body.stage is not None:
+        return _staged_row_major_map(builder, body, body.stage, machine)
     groups = merged_dimensions(body)
     extents = [_product([shape[dimension] for dimension in group]) for group in groups]
     crossing = _crossing(body, machine, groups, extents)
@@ -189,9 +244,41 @@ def _row_major_map(body: Body, machine: Machine) -> Kernel:
         if chunks > 1:
             past = (begin + length).as_factor()
             end = Index.opaque(builder.let("ptrdiff_t", "end", f"{past} < {inner} ? {past} : {inner}"))
-        _inner_loop(builder, body, machine, groups, inner, counters, (begin, end), single=chunks == 1)
+        _inner_loop(builder, body, machine, _row_places(shape, groups, counters), inner, (begin, end))
     _zero_row_major_halo(builder, body)
     return body.kernel(builder.body, machine.lanes)
+
+
+def _staged_row_major_map(builder: Builder, body: Body, stage: Body, machine: Machine) -> Kernel:
+    outer = body.output.layout.shape[:-2]
+    body, stage, window = staged(builder, body, stage, columns=machine.lanes == 1)
+    tables = {id(each): Tables(builder, each, machine, each.output.layout.shape[-1]) for each in (stage, body)}
+    served = {id(each): tables[id(each)].serve(_any_row(each)) for each in (stage, body)}
+    for each in (stage, body):
+        if served[id(each)]:
+            tables[id(each)].define()
+
+    def row(line: Body, plane: Index, y: Index) -> None:
+        before = [*delinearize(plane, outer), y]
+        if served[id(line)]:
+            tables[id(line)].loop(_behind(before))
+        else:
+            width = line.output.layout.shape[-1]
+            _inner_loop(builder, line, machine, _behind(before), width, (Index.of(0), Index.of(width)))
+
+    _staged_rows(builder, body, stage, window, _product(outer), row)
+    _zero_row_major_halo(builder, body)
+    return body.kernel(builder.body, machine.lanes, window.bytes_of(stage))
+
+
+def _any_row(body: Body) -> Place:
+    """The logical index of a position in whichever row."""
+    return _behind([Index.of(Axis(f"i{at}", extent - 1)) for at, extent in enumerate(body.output.layout.shape[:-1])])
+
+
+def _behind(before: Sequence[Index]) -> Place:
+    """The logical index of a position along the last dimension, behind those of the others."""
+    return lambda position: [*before, position]
 
 
 def _any_position(extent: int) -> Index:
@@ -396,36 +483,34 @@ def _not_past(builder: Builder, position: Index, last: int) -> Index:
 
 
 def _inner_loop(
-    builder: Builder,
-    body: Body,
-    machine: Machine,
-    groups: Sequence[Sequence[int]],
-    inner: int,
-    counters: Sequence[Index],
-    bounds: tuple[Index, Index],
-    *,
-    single: bool,
+    builder: Builder, body: Body, machine: Machine, place: Place, inner: int, bounds: tuple[Index, Index]
 ) -> None:
-    """Vectors as far as they go, then single elements."""
+    """Vectors as far as they go, then single elements; the last vector of a whole row overlaps the one before."""
     lanes = machine.lanes
-    shape = body.output.layout.shape
     begin, end = bounds
     lane = Axis("lane", lanes - 1)
-    probe = _expand(shape, groups, [*counters, Index.of(Axis("probe", inner - lanes)) + Index.of(lane)])
+    probe = place(Index.of(Axis("probe", inner - lanes)) + Index.of(lane))
     contiguous = body.output.layout.address(probe).coefficient(lane) == 1
+
+    def put(v: Index) -> None:
+        axis = builder.axis("lane", lanes)
+        store(builder, body, place(v + Index.of(axis)), None, lanes, axis)
+
     if lanes > 1 and inner >= lanes and contiguous and vector_body(body, probe, lane, anchored=False):
         stop = Index.of(inner // lanes * lanes)
-        if not single:
+        whole = end.constant == inner
+        if not whole:
             count = f"({end} - {begin.as_factor()}) / {lanes} * {lanes}"
             stop = Index.opaque(builder.let("ptrdiff_t", "stop", f"{begin} + {count}"))
         with builder.loop("v", stop, begin, step=lanes, last=inner - lanes) as v:
-            axis = builder.axis("lane", lanes)
-            store(builder, body, _expand(shape, groups, [*counters, v + Index.of(axis)]), None, lanes, axis)
-        if single and inner % lanes == 0:
+            put(v)
+        if whole:
+            if inner % lanes:
+                put(Index.of(inner - lanes))
             return
         begin = stop
     with builder.loop("x", end, begin, last=inner - 1) as x:
-        store(builder, body, _expand(shape, groups, [*counters, x]), None, 1, None)
+        store(builder, body, place(x), None, 1, None)
 
 
 def _expand(shape: Sequence[int], groups: Sequence[Sequence[int]], counters: Sequence[Index]) -> list[Index]:

@@ -1,23 +1,31 @@
 """Loads and weights that follow from the position along one axis alone, by tables; knows nothing of what they mean.
 
 A resized image reads, in each row, the same columns with the same weights. Both are worked out when the kernel is made:
-a vector loads the columns from the first that it needs, and a permutation brings them into order.
+a vector loads a window of columns from the first that it needs, and a permutation brings them into order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import accumulate, takewhile
 
-from relaybuild.lower.emit import c_literal, is_vectorizable
+from relaybuild.dataclass import dataclass
+from relaybuild.errors import InternalError
+from relaybuild.ir.types import dtype_itemsize
+from relaybuild.lower.emit import c_literal, c_type, is_vectorizable
 from relaybuild.lower.index import Atom, Axis, Index, IndexLike, Opaque, Quotient, Remainder
-from relaybuild.lower.loop_ir import Builder, Let
+from relaybuild.lower.layout import Layout
+from relaybuild.lower.loop_ir import Builder, Evaluate, Let
 from relaybuild.lower.machine import Machine
 from relaybuild.lower.scalar import ScalarBuilder, ScalarExpr, indices_of, walk
-from relaybuild.lower.templates.body import Body, store
+from relaybuild.lower.templates.body import Body, Rule, store
 
 MOST_ELEMENTS = 8192
 """Of an axis that has tables: they are text in a kernel."""
+
+HALVED = 8
+"""Lanes of vectors that are put in order faster half by half, each half of a window of its own."""
 
 Place = Callable[[Index], Sequence[IndexLike]]
 """The logical index of a position along the axis."""
@@ -80,17 +88,22 @@ class Tables:
                 text = f"{v} < {extent // lanes} ? {start} : {extent - lanes}"
                 builder.append(Let("ptrdiff_t", at.name, text))
                 start = Index.of(at)
-
-            def rule(scalars: ScalarBuilder, index: Sequence[IndexLike], anchor: ScalarExpr | None) -> ScalarExpr:
-                root = self._body.rule(scalars, place(Index.of(self._axis)), anchor)
-                return self._by_tables(scalars, root, start, v)
-
             lane = builder.axis("lane", lanes)
             index = place(start + Index.of(lane))
-            store(builder, replace(self._body, rule=rule), index, None, lanes, lane)
+            store(builder, replace(self._body, rule=self._rule(place, start, v)), index, None, lanes, lane)
+
+    def _rule(self, place: Place, start: Index, v: Index) -> Rule:
+        """The body's rule for vector number `v`, which begins at `start`, by tables."""
+
+        def rule(scalars: ScalarBuilder, index: Sequence[IndexLike], anchor: ScalarExpr | None) -> ScalarExpr:
+            root = self._body.rule(scalars, place(Index.of(self._axis)), anchor)
+            return self._by_tables(scalars, root, start, v)
+
+        return rule
 
     def _by_tables(self, scalars: ScalarBuilder, root: ScalarExpr, start: Index, v: Index) -> ScalarExpr:
         """`root` for vector number `v`, which begins at `start`, with all that varies taken from memory or tables."""
+        loads: list[ScalarExpr] = []
         values: dict[int, ScalarExpr] = {}
         pending = [root]
         while pending:
@@ -98,11 +111,13 @@ class Tables:
             if id(node) in values or not scalars.depends_on(node, self._axis):
                 continue
             if node.op == "load":
-                values[id(node)] = self._load(scalars, node, start, v)
-            elif node.dtype == "float32" and self._is_known(scalars, node):
+                loads.append(node)
+            elif node.dtype == "float32" and _is_known(scalars, node, self._axis):
                 values[id(node)] = self._weight(scalars, node, v)
             else:
                 pending.extend(node.args)
+        for together in self._by_row(scalars, loads):
+            values.update(self._picked(scalars, together, start, v))
         return scalars.replaced(root, values)
 
     def _weight(self, scalars: ScalarBuilder, node: ScalarExpr, v: Index) -> ScalarExpr:
@@ -111,28 +126,66 @@ class Tables:
         table = self._table("float", [c_literal(number, "float32") for number in ordered])
         return scalars.vector(f"rb_load({table} + {v * self._lanes})", "float32")
 
-    def _load(self, scalars: ScalarBuilder, node: ScalarExpr, start: Index, v: Index) -> ScalarExpr:
-        operand, address = node.data
-        moving = [term for term in address.terms if scalars.index_depends_on(Index((term,)), self._axis)]
-        column = Index(tuple(moving))
-        if not self._is_known_index(scalars, column):
-            return node
-        row = address - column
-        if column == Index.of(self._axis):
-            return scalars.picked("rb_load", operand, row + start, "", node.dtype)
-        columns = [_number(scalars, column, x) for x in range(self._extent)]
-        most = max(columns) + 1 - self._lanes
-        firsts = [min(most, *columns[start : start + self._lanes]) for start in self._starts]
-        order = [
-            columns[start + lane] - first for start, first in zip(self._starts, firsts) for lane in range(self._lanes)
-        ]
-        near = most >= min(columns) and max(order) < self._lanes
-        if not near:
-            firsts = [0] * len(firsts)
-            order = [columns[start + lane] for start in self._starts for lane in range(self._lanes)]
-        offset = f" + {self._table('int32_t', [str(first) for first in firsts])}[{v}]" if near else ""
-        places = f"{offset}, {self._table('int32_t', [str(place) for place in order])} + {v * self._lanes}"
-        return scalars.picked("rb_pick" if near else "rb_gather", operand, row, places, node.dtype)
+    def _by_row(self, scalars: ScalarBuilder, loads: Sequence[ScalarExpr]) -> list[list[ScalarExpr]]:
+        """Loads at known columns, those of one row together."""
+        rows: dict[tuple[int, Index], list[ScalarExpr]] = {}
+        for node in loads:
+            operand, address = node.data
+            column = _varying(scalars, address, self._axis)
+            if _is_known_index(scalars, column, self._axis):
+                rows.setdefault((operand, address - column), []).append(node)
+        return list(rows.values())
+
+    def _picked(
+        self, scalars: ScalarBuilder, loads: Sequence[ScalarExpr], start: Index, v: Index
+    ) -> dict[int, ScalarExpr]:
+        """Loads of one row, by their id: in windows that have the elements of all, where there are such."""
+        columns = {id(node): self._columns(scalars, node) for node in loads}
+        found: dict[int, ScalarExpr] = {}
+        for node in loads:
+            operand, address = node.data
+            own = columns[id(node)]
+            row = address - _varying(scalars, address, self._axis)
+            if own == list(range(self._extent)):
+                found[id(node)] = scalars.picked("rb_load", operand, row + start, "", node.dtype)
+            else:
+                function, places = self._pick(own, list(columns.values()), v)
+                found[id(node)] = scalars.picked(function, operand, row, places, node.dtype)
+        return found
+
+    def _pick(self, own: Sequence[int], together: Sequence[Sequence[int]], v: Index) -> tuple[str, str]:
+        """The C function that loads the elements at the columns `own`, and its arguments behind the row's pointer."""
+        lanes, half = self._lanes, self._lanes // 2
+        widths = (half, lanes) if lanes == HALVED else (lanes,)
+        for width in widths:
+            firsts = self._firsts(together, width) or self._firsts([own], width)
+            if firsts:
+                parts = list(zip(self._begins(width), firsts))
+                order = [own[at + lane] - first for at, first in parts for lane in range(width)]
+                named = self._table("int32_t", [str(first) for first in firsts])
+                places = f"{self._table('int32_t', [str(place) for place in order])} + {v * lanes}"
+                if width == half:
+                    return "rb_pick_halves", f", {named} + {v * 2}, {places}"
+                return "rb_pick", f" + {named}[{v}], {places}"
+        order = [own[at + lane] for at in self._starts for lane in range(lanes)]
+        return "rb_gather", f", {self._table('int32_t', [str(place) for place in order])} + {v * lanes}"
+
+    def _columns(self, scalars: ScalarBuilder, load: ScalarExpr) -> list[int]:
+        column = _varying(scalars, load.data[1], self._axis)
+        return [_number(scalars, column, x) for x in range(self._extent)]
+
+    def _begins(self, width: int) -> list[int]:
+        """Where parts of `width` lanes of the vectors begin."""
+        return [start + part for start in self._starts for part in range(0, self._lanes, width)]
+
+    def _firsts(self, columns: Sequence[Sequence[int]], width: int) -> list[int]:
+        """The first element of a window of `width` that has all columns of all loads, for each part of so many lanes;
+        empty where some are too far apart."""
+        most = max(map(max, columns)) + 1 - width
+        near = [[x for own in columns for x in own[at : at + width]] for at in self._begins(width)]
+        firsts = [min(most, *each) for each in near]
+        inside = all(max(each) - first < width for each, first in zip(near, firsts))
+        return firsts if inside and most >= min(map(min, columns)) else []
 
     def _table(self, ctype: str, values: Sequence[str]) -> str:
         key = ctype, tuple(values)
@@ -140,15 +193,182 @@ class Tables:
             self._names[key] = self._builder.name("table")
         return self._names[key]
 
-    def _is_known(self, scalars: ScalarBuilder, root: ScalarExpr) -> bool:
-        return all(
-            _has_value(node) and all(self._is_known_index(scalars, index) for index in indices_of(node))
-            for node in walk(root)
-        )
 
-    def _is_known_index(self, scalars: ScalarBuilder, index: Index) -> bool:
-        named = [scalars.run_time_indices[name] for name in index.run_time_names()]
-        return index.axes() <= {self._axis} and all(self._is_known(scalars, scalar) for scalar in named)
+def with_position_tables(builder: Builder, body: Body) -> Body:
+    """`body` with what follows from the position along one of its last two dimensions alone read from tables, where
+    that position is the variable of a loop, or a named number of that range."""
+    return _PositionTables(body).define(builder)
+
+
+@dataclass(frozen=True)
+class Window:
+    """The rows of a staged value that are kept, each in place of the one `rows` before it: `first` and `last` are the C
+    names of tables of the rows that are to be there for a row of the output, `name` is that of the memory, in which
+    rows are `pitch` elements apart."""
+
+    first: str
+    last: str
+    name: str
+    rows: int
+    pitch: int
+
+    def bytes_of(self, stage: Body) -> int:
+        """The size of the memory."""
+        return self.rows * self.pitch * dtype_itemsize(stage.output.dtype)
+
+
+def staged(builder: Builder, body: Body, stage: Body, *, columns: bool) -> tuple[Body, Body, Window]:
+    """`body` over as few rows of `stage` as it reads at a time, by tables, `stage` for one row of these, and which.
+
+    The output's rows are computed in order, and its last dimension but one counts them. `columns` says that there are
+    to be tables for the last one too.
+    """
+    tables = _PositionTables(body, stage.output.layout, columns=columns)
+    read = tables.rows_read()
+    lasts = list(accumulate(map(max, read), max))
+    firsts = list(accumulate(map(min, reversed(read)), min))[::-1]
+    layout = stage.output.layout
+    tables.kept = 1 + max(last - first for first, last in zip(firsts, lasts))
+    pitch = layout.strides[-2] if layout.block == 1 else layout.strides[2]
+    names = [_define(builder, "int32_t", [str(row) for row in rows]) for rows in (firsts, lasts)]
+    ctype = c_type(stage.output.dtype)
+    builder.evaluate(f"{ctype} *const {stage.target} = ({ctype} *)scratch")
+    window = Window(names[0], names[1], stage.target, tables.kept, pitch)
+    row = replace(layout, strides=(*(0 for _ in layout.shape[1:]), layout.block))
+    line = replace(stage, output=replace(stage.output, layout=row), target=builder.name("line"))
+    return tables.define(builder), _PositionTables(line, columns=columns).define(builder), window
+
+
+def _define(builder: Builder, ctype: str, values: Sequence[str]) -> str:
+    """A table at the kernel's beginning; returns its name."""
+    name = builder.name("table")
+    table = Evaluate(f"static const {ctype} {name}[{len(values)}] = {{{', '.join(values)}}}")
+    before = takewhile(lambda each: isinstance(each, Evaluate) and each.text.startswith("static"), builder.body)
+    builder.body.insert(len(list(before)), table)
+    return name
+
+
+class _PositionTables:
+    """The tables of a body: `numbers` has the operand of each, by the type and text of its elements.
+
+    `kept` is how many rows of the body's stage are kept, in memory that is laid out as `stage`.
+    """
+
+    def __init__(self, body: Body, stage: Layout | None = None, *, columns: bool = True) -> None:
+        rank = len(body.output.layout.shape)
+        self._body = body
+        self._stage = stage
+        self._dimensions = [each for each in range(rank - 2, rank - 1 + columns) if each >= 0]
+        self._first = len(body.pointers)
+        self.numbers: dict[tuple[str, tuple[str, ...]], int] = {}
+        self.kept = 1
+
+    def _axes(self) -> list[Axis]:
+        return [Axis(f"i{at}", extent - 1) for at, extent in enumerate(self._body.output.layout.shape)]
+
+    def define(self, builder: Builder) -> Body:
+        """The body by tables, which are emitted."""
+        self.rule(ScalarBuilder(), [Index.of(axis) for axis in self._axes()], None)
+        names = [_define(builder, ctype, values) for ctype, values in self.numbers]
+        return replace(self._body, rule=self.rule, tables=tuple(names))
+
+    def rows_read(self) -> list[list[int]]:
+        """The rows of the stage that each row of the body reads."""
+        scalars = ScalarBuilder()
+        axes = self._axes()
+        root = self._body.rule(scalars, [Index.of(axis) for axis in axes], None)
+        rows = [self._rows(scalars, load, axes[-2]) for load in self._staged_loads(root)]
+        return [list(each) for each in zip(*rows)]
+
+    def _staged_loads(self, root: ScalarExpr) -> list[ScalarExpr]:
+        number = len(self._body.inputs)
+        return [node for node in walk(root) if self._stage is not None and node.op == "load" and node.data[0] == number]
+
+    def _row(self, scalars: ScalarBuilder, address: Index, axis: Axis) -> Index:
+        """What of the address of an element of the stage its row adds."""
+        assert self._stage is not None
+        pitch = self._stage.strides[-2]
+        varying = _varying(scalars, address, axis)
+        if not _is_known_index(scalars, varying, axis):
+            raise InternalError("a row of a staged value depends on more than the output's row")
+        fixed = sum(coefficient for monomial, coefficient in address.terms if not monomial)
+        return varying + fixed // pitch * pitch
+
+    def _rows(self, scalars: ScalarBuilder, load: ScalarExpr, axis: Axis) -> list[int]:
+        """The row of the stage that a load reads, by that of the body."""
+        assert self._stage is not None
+        assert axis.last is not None
+        row = self._row(scalars, load.data[1], axis)
+        return [_number(scalars, row, y) // self._stage.strides[-2] for y in range(axis.last + 1)]
+
+    def rule(self, scalars: ScalarBuilder, index: Sequence[IndexLike], anchor: ScalarExpr | None) -> ScalarExpr:
+        """The body's rule, by tables."""
+        root = self._body.rule(scalars, index, anchor)
+        shape = self._body.output.layout.shape
+        for dimension in self._dimensions:
+            position = Index.of(index[dimension])
+            for axis in position.axes():
+                if axis.last == shape[dimension] - 1 and Index.of(axis) == position:
+                    root = self._along(scalars, root, axis, dimension)
+        return root
+
+    def _along(self, scalars: ScalarBuilder, root: ScalarExpr, axis: Axis, dimension: int) -> ScalarExpr:
+        values: dict[int, ScalarExpr] = {}
+        if dimension == len(self._body.output.layout.shape) - 2:
+            for load in self._staged_loads(root):
+                values[id(load)] = self._kept(scalars, load, axis)
+        if axis.last is not None and 0 < axis.last < MOST_ELEMENTS:
+            self._known(scalars, root, axis, values)
+        return scalars.replaced(root, values)
+
+    def _kept(self, scalars: ScalarBuilder, load: ScalarExpr, axis: Axis) -> ScalarExpr:
+        """The load from where the row is kept."""
+        assert self._stage is not None
+        operand, address = load.data
+        pitch = self._stage.strides[-2]
+        places = [row % self.kept * pitch for row in self._rows(scalars, load, axis)]
+        at = scalars.to_index(self._table(scalars, "int32", places, axis))
+        return scalars.load(operand, address - self._row(scalars, address, axis) + at, load.dtype)
+
+    def _known(self, scalars: ScalarBuilder, root: ScalarExpr, axis: Axis, values: dict[int, ScalarExpr]) -> None:
+        """Add what follows from the position along `axis` alone to `values`."""
+        assert axis.last is not None
+        for name, scalar in list(scalars.run_time_indices.items()):
+            if scalar.op != "load" and scalars.depends_on(scalar, axis) and _is_known(scalars, scalar, axis):
+                points = [int(_value(scalars, scalar, x)) for x in range(axis.last + 1)]
+                scalars.run_time_indices[name] = self._table(scalars, "int32", points, axis)
+        pending = [root]
+        while pending:
+            node = pending.pop()
+            if id(node) in values or not scalars.depends_on(node, axis):
+                continue
+            if node.dtype == "float32" and _is_known(scalars, node, axis):
+                numbers = [_value(scalars, node, x) for x in range(axis.last + 1)]
+                values[id(node)] = self._table(scalars, "float32", numbers, axis)
+            else:
+                pending.extend(node.args)
+
+    def _table(self, scalars: ScalarBuilder, dtype: str, values: Sequence[float], axis: Axis) -> ScalarExpr:
+        key = c_type(dtype), tuple(c_literal(value, dtype) for value in values)
+        return scalars.load(self.numbers.setdefault(key, self._first + len(self.numbers)), Index.of(axis), dtype)
+
+
+def _varying(scalars: ScalarBuilder, address: Index, axis: Axis) -> Index:
+    """What of an address varies along the axis."""
+    return Index(tuple(term for term in address.terms if scalars.index_depends_on(Index((term,)), axis)))
+
+
+def _is_known(scalars: ScalarBuilder, root: ScalarExpr, axis: Axis) -> bool:
+    """Whether a value follows from the position along the axis alone."""
+    return all(
+        _has_value(node) and all(_is_known_index(scalars, index, axis) for index in indices_of(node))
+        for node in walk(root)
+    )
+
+
+def _is_known_index(scalars: ScalarBuilder, index: Index, axis: Axis) -> bool:
+    named = [scalars.run_time_indices[name] for name in index.run_time_names()]
+    return index.axes() <= {axis} and all(_is_known(scalars, scalar, axis) for scalar in named)
 
 
 def _has_value(node: ScalarExpr) -> bool:

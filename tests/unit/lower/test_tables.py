@@ -1,4 +1,4 @@
-"""Row-major resizes: columns and weights by tables, wider and narrower than a vector, larger and smaller."""
+"""Resizes: columns and weights by tables, rows in a window; wider and narrower than a vector, larger and smaller."""
 
 from __future__ import annotations
 
@@ -6,9 +6,18 @@ import numpy as np
 import pytest
 from runners.compiled import Batch, call, runnable_targets
 
+from relaybuild.contrib.host.anchor import Setting
+from relaybuild.contrib.host.codegen import machine_of
+from relaybuild.contrib.host.legalize import legalize
+from relaybuild.contrib.host.lower import lower_function
+from relaybuild.ir.expr import Function, var
+from relaybuild.target import Target
+
 TARGETS = [*runnable_targets(), *["x86-64-v2"] * ("x86-64-v3" in runnable_targets())]
 SIZES = ((4, 5, 9, 16), (3, 17, 6, 34), (5, 40, 7, 43), (6, 90, 5, 31), (2, 8, 4, 70), (4, 33, 4, 20))
 """Rows and columns, and those of the result."""
+BLOCKED = (("NCHW", 16, 4, 5, 9, 16), ("NCHW", 35, 3, 17, 6, 34), ("NCHW", 21, 40, 7, 13, 11), ("NHWC", 19, 4, 6, 9, 8))
+"""Layout, channels, rows and columns, and those of the result."""
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -31,3 +40,26 @@ def test_resized_rows(target: str, method: str, mode: str) -> None:
         batch.add(f"{rows} x {columns} to {size}", made)
         batch.add(f"{rows} x {columns} to {size}, between maps", call("tanh", call("negative", made)))
     batch.compare(target, threads=(1, 2))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("method", ["nearest_neighbor", "linear", "cubic"])
+def test_resized_blocks(target: str, method: str) -> None:
+    generator = np.random.default_rng(8)
+    batch = Batch()
+    for layout, channels, rows, columns, *size in BLOCKED:
+        shape = (1, channels, rows, columns) if layout == "NCHW" else (1, rows, columns, channels)
+        data = batch.input(generator.normal(size=shape).astype("float32"))
+        attrs = {"size": tuple(size), "method": method, "layout": layout}
+        around = {"pool_size": (1, 1), "layout": layout}
+        made = call("image.resize2d", call("nn.max_pool2d", data, **around), **attrs)
+        batch.add(f"{layout} {channels} on {rows} x {columns} to {size}", call("nn.max_pool2d", made, **around))
+    batch.compare(target, threads=(1, 3))
+
+
+def test_a_resize_of_rows_and_columns_is_one_kernel() -> None:
+    data = var("x", (1, 3, 40, 50))
+    large = call("nn.relu", call("image.resize2d", data, size=(80, 90)))
+    steps = lower_function(legalize(Function([data], large)), Setting(machine_of(Target.parse("c")))).steps
+    assert [step.kernel.title for step in steps] == ["image.resize2d, image.resize2d, nn.relu"]
+    assert steps[0].kernel.scratch_bytes == 2 * 96 * 4

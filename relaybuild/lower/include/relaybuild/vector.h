@@ -451,7 +451,25 @@ RB_INLINE rb_v rb_sum_each(const rb_v *v) {
 }
 #endif
 
-/* Loads p[order[lane]] for each lane. rb_pick has places below RB_LANES only, and p to p + RB_LANES - 1 in memory. */
+/* Half a vector from each of two places. */
+#if RB_LANES == 16 && defined(__AVX512DQ__) && defined(__GNUC__) && !defined(__clang__)
+typedef float rb_half __attribute__((vector_size(32)));
+typedef float rb_half_u __attribute__((vector_size(32), aligned(4), may_alias));
+#define RB_JOIN(low, high) __builtin_ia32_broadcastf32x8_512_mask(high, __builtin_ia32_ps512_256ps(low), 0xff00)
+#elif RB_LANES == 8 && defined(__AVX__) && defined(__GNUC__) && !defined(__clang__)
+typedef float rb_half __attribute__((vector_size(16)));
+typedef float rb_half_u __attribute__((vector_size(16), aligned(4), may_alias));
+#define RB_JOIN(low, high) __builtin_ia32_vinsertf128_ps256(__builtin_ia32_ps256_ps(low), high, 1)
+#endif
+#if defined(RB_JOIN)
+RB_INLINE rb_v rb_load_halves(const float *low, const float *high) {
+  rb_half first = *(const rb_half_u *)(const void *)low, second = *(const rb_half_u *)(const void *)high;
+  return RB_JOIN(first, second);
+}
+#endif
+
+/* Loads p[order[lane]] for each lane. rb_pick has places below RB_LANES only, and p to p + RB_LANES - 1 in memory;
+ * rb_pick_halves has places below RB_LANES / 2, for each half from its own first element on. */
 RB_INLINE rb_v rb_gather(const float *p, const int32_t *order) {
   rb_v result = rb_splat(0.0f);
   RB_EACH_LANE(result, p[order[lane]]);
@@ -466,6 +484,20 @@ RB_INLINE rb_v rb_pick(const float *p, const int32_t *order) {
 #else
 RB_INLINE rb_v rb_pick(const float *p, const int32_t *order) {
   return rb_gather(p, order);
+}
+#endif
+
+#if RB_LANES > 1
+RB_INLINE rb_v rb_pick_halves(const float *p, const int32_t *firsts, const int32_t *order) {
+#if defined(RB_JOIN) && RB_LANES == 8
+  rb_m places;
+  memcpy(&places, order, sizeof places);
+  return __builtin_ia32_vpermilvarps256(rb_load_halves(p + firsts[0], p + firsts[1]), places);
+#else
+  rb_v result = rb_splat(0.0f);
+  RB_EACH_LANE(result, p[firsts[lane / (RB_LANES / 2)] + order[lane]]);
+  return result;
+#endif
 }
 #endif
 
@@ -567,20 +599,7 @@ RB_INLINE void rb_transpose(rb_v *rows) {
 
 /* Loads RB_LANES vectors, `step` elements apart, and transposes them. Where a load can fill half a vector, that
  * replaces the exchange of halves: shuffles are what limits it. */
-#if RB_LANES == 16 && defined(__AVX512DQ__) && defined(__GNUC__) && !defined(__clang__)
-typedef float rb_half __attribute__((vector_size(32)));
-typedef float rb_half_u __attribute__((vector_size(32), aligned(4), may_alias));
-#define RB_JOIN(low, high) __builtin_ia32_broadcastf32x8_512_mask(high, __builtin_ia32_ps512_256ps(low), 0xff00)
-#elif RB_LANES == 8 && defined(__AVX__) && defined(__GNUC__) && !defined(__clang__)
-typedef float rb_half __attribute__((vector_size(16)));
-typedef float rb_half_u __attribute__((vector_size(16), aligned(4), may_alias));
-#define RB_JOIN(low, high) __builtin_ia32_vinsertf128_ps256(__builtin_ia32_ps256_ps(low), high, 1)
-#endif
 #if defined(RB_JOIN)
-RB_INLINE rb_v rb_load_halves(const float *low, const float *high) {
-  rb_half first = *(const rb_half_u *)(const void *)low, second = *(const rb_half_u *)(const void *)high;
-  return RB_JOIN(first, second);
-}
 RB_INLINE void rb_load_transposed(rb_v *rows, const float *p, ptrdiff_t step) {
   const int half = RB_LANES / 2;
   for (int begin = 0; begin < RB_LANES; begin += half) {

@@ -45,7 +45,7 @@ def test_scales_that_were_not_given_are_not_made_up() -> None:
         ((1, 3, 10, 20), "float32", {"size": (20, 20)}),
         ((1, 3, 10, 20), "int32", {"size": (20, 40)}),
         ((1, 3, 31, 20), "float32", {"size": (15, 40)}),
-        ((1, MOST_BETWEEN // 400 + 1, 10, 5), "float32", {"size": (20, 10)}),
+        ((1, 10, 5, MOST_BETWEEN // 400 + 1), "float32", {"size": (20, 10), "layout": "NHWC"}),
     ],
     ids=["nearest", "columns only", "rows only", "integers", "most rows left out", "too large between"],
 )
