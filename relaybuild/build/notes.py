@@ -6,6 +6,8 @@ else. One that travels is given to the remote cache, too, and taken from there w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from relaybuild.build.cache.index import IndexFailure
 from relaybuild.build.cache.journal import Failed
 from relaybuild.build.cache.record import RecordError
@@ -38,6 +40,18 @@ class Notes:
             if found is not None:
                 self.write(kind, name, found)
         return found
+
+    def fetch(self, kind: str, names: Sequence[str]) -> None:
+        """Begin to bring notes that travel and are not here; they will be read."""
+        records = self._records(self._may_read)
+        if records is not None and self._cache is not None:
+            self._cache.fetch_notes(kind, [name for name in names if not self._has(records, kind, name)])
+
+    def _has(self, records: Records, kind: str, name: str) -> bool:
+        try:
+            return records.read(kind, name) is not None
+        except RecordError:
+            return False
 
     def write(self, kind: str, name: str, payload: bytes, *, travels: bool = False) -> None:
         """Keep a note in place of the one that was there."""

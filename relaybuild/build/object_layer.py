@@ -100,7 +100,11 @@ class ObjectLayer:
 
     def describe(self) -> list[KnownObject]:
         """The units with the actions that would make their objects; nothing is looked up yet."""
-        return [self._described(unit) for unit in self.workspace.units]
+        units = self.workspace.units
+        self._notes.fetch(_NOTE, [self._note_name(unit) for unit in units if not self._objection(unit)])
+        known = [self._described(unit) for unit in units]
+        self.cache.fetch([each.action for each in known if each.action is not None])
+        return known
 
     def look_up(self, known: KnownObject) -> None:
         """Ask the cache for an object."""

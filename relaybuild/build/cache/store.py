@@ -10,7 +10,7 @@ import contextlib
 import errno
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -117,6 +117,18 @@ class Cache:
             return
         with exclusive(self.folder, action.key(self.settings.namespace), timeout) as is_ours:
             yield is_ours
+
+    def fetch(self, actions: Sequence[Action]) -> None:
+        """Begin to bring what a remote cache has of actions that will be looked up, and this machine does not have."""
+        remote = None if self.settings.mode.must_execute else self._remote()
+        if remote is not None and remote.may_read:
+            remote.fetch((action for action in actions if not self._is_here(action)), self._transit_blobs())
+
+    def fetch_notes(self, kind: str, names: Sequence[str]) -> None:
+        """The same for notes."""
+        remote = self._remote()
+        if remote is not None:
+            remote.fetch_notes(kind, names)
 
     def find_note(self, kind: str, name: str) -> bytes | None:
         """A note of the remote cache; None if there is none, or no such cache."""
@@ -263,6 +275,16 @@ class Cache:
             return Miss(own, _reason(problem), str(problem))
         past = slots.recall(self.records, action.layer, slot) if slot else None
         return Miss(own, *slots.why_missing(past, action, own))
+
+    def _is_here(self, action: Action) -> bool:
+        """Whether this machine has a record of an action, without a look at it."""
+        try:
+            return self.settings.mode.may_look_up and any(
+                self.records.read(f"ac/{namespace}", action.key(namespace)) is not None
+                for namespace in (self.settings.namespace, *self.settings.trusted)
+            )
+        except RecordError:
+            return False
 
     def _elsewhere(self, action: Action, key: str, slot: str) -> Hit | Miss | None:
         """What the remote cache has, which this machine has too from then on; None if it was not asked or has nothing.

@@ -6,10 +6,11 @@ wrong is counted in the journal. Sending ends with the run, or at a deadline; wh
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from relaybuild.build.cache.action import Action
 from relaybuild.build.cache.cas import BlobError, BlobStore, Fault
@@ -19,13 +20,18 @@ from relaybuild.build.cache.record import RecordError, Result, UntrustedRecord
 from relaybuild.build.cache.remote.gate import Gate, LeftAlone
 from relaybuild.build.cache.remote.sealed import note_action, note_result, read_note, seal_result, unseal_result
 from relaybuild.build.cache.remote.transport import MAX_RECORD, RemoteFailure, Site, Transport, connect, is_overheard
-from relaybuild.build.cache.remote.uploads import Uploads
+from relaybuild.build.cache.remote.workers import Workers
 from relaybuild.build.cache.settings import CacheSettings, Mode, RemoteSettings
 from relaybuild.dataclass import dataclass
 from relaybuild.digest import Digest
 
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
 T = TypeVar("T")
 
+_SENDERS = 4
+_FETCHERS = 8
 _MAX_NOTE = MAX_RECORD // 2
 
 
@@ -57,11 +63,14 @@ class RemoteCache:
         self._namespaces = tuple(dict.fromkeys((settings.namespace, *settings.trusted)))
         self._transport = connect(Site(remote.url, remote.token, request_seconds=remote.request_seconds))
         self._gate = Gate()
-        self._uploads = Uploads()
+        self._senders = Workers(_SENDERS)
+        self._fetchers = Workers(_FETCHERS)
         self._damaged_keys: set[str] = set()
         self._damaged_blobs: set[Digest] = set()
         self._conflicts: list[Conflict] = []
         self._is_over = False
+        self._coming: dict[str, Future[Result | Unavailable | None]] = {}
+        self._coming_notes: dict[tuple[str, str], Future[bytes | None]] = {}
 
     @property
     def may_read(self) -> bool:
@@ -78,8 +87,46 @@ class RemoteCache:
         """Whether results are sent there."""
         return self._remote.mode.may_keep
 
+    def fetch(self, actions: Iterable[Action], blobs: BlobStore) -> None:
+        """Begin to bring results that will be asked for, several at a time: servers are far away."""
+        for action in actions if self.may_read else ():
+            key = action.key(self._settings.namespace)
+            if key not in self._coming:
+                self._coming[key] = self._begun(functools.partial(self._find, action, blobs))
+
+    def fetch_notes(self, kind: str, names: Iterable[str]) -> None:
+        """The same for notes."""
+        for name in names if self._may_look else ():
+            if (kind, name) not in self._coming_notes:
+                self._coming_notes[kind, name] = self._begun(functools.partial(self._find_note, kind, name))
+
     def find(self, action: Action, blobs: BlobStore) -> Result | Unavailable | None:
         """The result of an action, whose blobs are in `blobs` then; why it could not be had; None if there is none."""
+        coming = self._coming.pop(action.key(self._settings.namespace), None)
+        return coming.result() if coming is not None else self._find(action, blobs)
+
+    def find_note(self, kind: str, name: str) -> bytes | None:
+        """A note, if there is one; it says what to look at, and whoever uses it verifies it."""
+        coming = self._coming_notes.pop((kind, name), None)
+        return coming.result() if coming is not None else self._find_note(kind, name)
+
+    def _begun(self, work: Callable[[], T]) -> Future[T]:
+        """Do some work soon, and now if there are too many others."""
+        from concurrent.futures import Future
+
+        future: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(work())
+            except BaseException as error:
+                future.set_exception(error)
+
+        if not self._fetchers.offer(run):
+            run()
+        return future
+
+    def _find(self, action: Action, blobs: BlobStore) -> Result | Unavailable | None:
         problem: Exception | None = None
         for namespace in self._namespaces:
             try:
@@ -95,8 +142,7 @@ class RemoteCache:
         self._journal.asked.append(Asked(Answer.MISS))
         return _unavailable(problem) if problem is not None else None
 
-    def find_note(self, kind: str, name: str) -> bytes | None:
-        """A note, if there is one; it says what to look at, and whoever uses it verifies it."""
+    def _find_note(self, kind: str, name: str) -> bytes | None:
         action = note_action(kind, name)
         for namespace in self._namespaces if self._may_look else ():
             try:
@@ -110,17 +156,18 @@ class RemoteCache:
     def send(self, action: Action, result: Result, blobs: BlobStore) -> None:
         """Keep a result there, whose blobs are in `blobs`, soon. The first one of a key stays, unless it is damaged."""
         if self.may_write:
-            self._uploads.offer(lambda: self._counted(lambda: self._sent(action, result, blobs)))
+            self._senders.offer(lambda: self._counted(lambda: self._sent(action, result, blobs)))
 
     def send_note(self, kind: str, name: str, payload: bytes) -> None:
         """Keep a note there, soon, in place of the one that was there."""
         if self.may_write and len(payload) <= _MAX_NOTE:
             action, result = note_action(kind, name), note_result(payload, self._origin)
-            self._uploads.offer(lambda: self._counted(lambda: self._note_sent(action, result)))
+            self._senders.offer(lambda: self._counted(lambda: self._note_sent(action, result)))
 
     def close(self) -> list[Conflict]:
         """End the run: wait for what is to be sent, but not longer than the deadline; what was in conflict."""
-        lost = self._uploads.finish(self._remote.flush_seconds)
+        self._fetchers.finish(0.0)
+        lost = self._senders.finish(self._remote.flush_seconds)
         self._is_over = True
         held_back = self._gate.held_back
         self._gate.end()

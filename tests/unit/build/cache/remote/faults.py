@@ -19,13 +19,14 @@ SLOW_SECONDS = 30.0
 class Faults:
     """What a server has, by path, and how it answers: `fault` gives a word for a request, or None where all is well.
 
-    `requests` are those that came, and `tokens` what they were authorized by.
+    `requests` are those that came, and `tokens` what they were authorized by. Each waits for `delay` seconds.
     """
 
     files: dict[str, bytes] = field(default_factory=dict)
     fault: Callable[[str, str], str | None] = lambda method, path: None
     requests: list[tuple[str, str]] = field(default_factory=list)
     tokens: set[str | None] = field(default_factory=set)
+    delay: float = 0.0
     port: int = 0
     ended: threading.Event = field(default_factory=threading.Event)
 
@@ -115,6 +116,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _begin(self) -> str | None:
         self.faults.requests.append((self.command, self.path))
         self.faults.tokens.add(self.headers.get("Authorization"))
+        time.sleep(self.faults.delay)
         return self.faults.fault(self.command, self.path)
 
     def _answer(self, status: int, body: bytes, *, with_body: bool = True, **headers: str) -> None:

@@ -1,4 +1,4 @@
-"""Work that is done beside a run, in its order, and waited for at its end; does not know what is sent or where."""
+"""Work that is done beside a run by a few threads, and waited for at its end; does not know what the work is."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import threading
 import time
 from collections.abc import Callable
 
-THREADS = 4
 MAX_WAITING = 4096
 
 
-class Uploads:
+class Workers:
     """A few threads and what waits for them. What finds no place, or is not done in time, is counted as lost."""
 
-    def __init__(self, threads: int = THREADS, max_waiting: int = MAX_WAITING) -> None:
+    def __init__(self, threads: int = 4, max_waiting: int = MAX_WAITING) -> None:
         """No thread is started before there is something to do."""
         self._waiting: queue.Queue[Callable[[], None]] = queue.Queue(max_waiting)
         self._threads = threads
@@ -24,22 +23,22 @@ class Uploads:
         self._changed = threading.Condition()
         self._has_ended = False
 
-    def offer(self, work: Callable[[], None]) -> None:
-        """Do some work soon; it must not raise."""
+    def offer(self, work: Callable[[], None]) -> bool:
+        """Do some work soon, which must not raise; False if it was lost."""
         with self._changed:
-            if self._has_ended:
-                self._lost += 1
-                return
             try:
+                if self._has_ended:
+                    raise queue.Full
                 self._waiting.put_nowait(work)
             except queue.Full:
                 self._lost += 1
-                return
+                return False
             self._undone += 1
             if self._started < min(self._threads, self._undone):
                 self._started += 1
                 # A thread that waits for a server must not keep the process alive.
-                threading.Thread(target=self._run, name="relaybuild-upload", daemon=True).start()
+                threading.Thread(target=self._run, name="relaybuild-worker", daemon=True).start()
+            return True
 
     def finish(self, seconds: float) -> int:
         """Wait until all is done, for at most so many seconds, and take no more work; how much was lost."""
