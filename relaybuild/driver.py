@@ -21,7 +21,7 @@ from relaybuild.build.cache_config import CacheFlags, chosen_settings
 from relaybuild.build.files import publish, writing
 from relaybuild.build.toolchain import probe
 from relaybuild.events import Event as Event
-from relaybuild.job import Job
+from relaybuild.job import Job, import_stages
 from relaybuild.target import Target, chosen
 
 if TYPE_CHECKING:
@@ -223,6 +223,7 @@ def compile_request(
 
     With `must_hit` it is never made: raises UserError, which says why it was not found.
     """
-    toolchain = probe(request.cc, cache=cache)
+    # where the compiler is not known, the library will have to be made
+    toolchain = probe(request.cc, cache=cache, meanwhile=None if must_hit else import_stages)
     folder = Path(save_temps) if save_temps is not None else None
     return Artifact(Job(request, cache, toolchain, jobs, folder, on_event, must_hit))

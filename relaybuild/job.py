@@ -169,6 +169,11 @@ class Job:
             raise UserError(f"not everything was in the cache: {missed}")
 
 
+def import_stages() -> None:
+    """Import what a library is made by, which takes longer than most else in the making of a small one."""
+    from relaybuild import stages as stages
+
+
 def _missed_text(event: Looked) -> str:
     reason = event.reason.value if event.reason is not None else ""
     details = [event.detail] if event.detail else [change.component for change in event.changes]

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from relaybuild.build.binary import binary_identity
 from relaybuild.build.cache.store import Cache
 from relaybuild.build.files import writing
 from relaybuild.build.moment import Moment
@@ -20,7 +21,6 @@ from relaybuild.build.tool_record import ToolRecords
 from relaybuild.build.toolchain import (
     CFLAGS,
     Toolchain,
-    binary_identity,
     include_folders,
     resolve_command,
     without_launchers,

@@ -25,6 +25,11 @@ class Notes:
         self._may_read = folder is not None and mode is not Mode.OFF and mode is not Mode.RECACHE
         self._may_write = folder is not None and folder.is_writable and mode and mode.may_keep
 
+    @property
+    def are_kept(self) -> bool:
+        """Whether notes can be read or written at all."""
+        return self._may_read or self._may_write
+
     def read(self, kind: str, name: str, *, travels: bool = False) -> bytes | None:
         """The note of a kind and a name; None if there is none that can be believed."""
         records = self._records(self._may_read)

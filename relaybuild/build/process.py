@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from relaybuild.build.variables import Reader, shown_to
@@ -44,10 +44,12 @@ def run_together(
     reader: Reader = Reader.TOOL,
     named: Collection[str] = (),
     timeout: float = 60.0,
+    meanwhile: Callable[[], object] | None = None,
 ) -> list[Completed]:
     """Run independent short commands at the same time and return them in order, successful or not.
 
-    They see what `tool_environment` lets them see. Raises ToolError if one cannot be started or takes longer than
+    They see what `tool_environment` lets them see. `meanwhile` is called while they run: they may write some kilobytes
+    until it returns, then they wait for it. Raises ToolError if one cannot be started or takes longer than
     `timeout` seconds.
     """
     environment = tool_environment(environ, reader, named)
@@ -55,6 +57,8 @@ def run_together(
     try:
         for command in commands:
             running.append(_start(command, environment))
+        if meanwhile is not None:
+            meanwhile()
         return [_finish(process, command, timeout) for process, command in zip(running, commands)]
     finally:
         for process in running:

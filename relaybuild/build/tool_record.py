@@ -16,6 +16,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from relaybuild.build.binary import build_id_and_size
 from relaybuild.build.cache.memo import Inputs
 from relaybuild.build.cache.store import Cache
 from relaybuild.build.moment import Moment
@@ -46,7 +47,7 @@ class ToolRecords:
     def __init__(self, cache: Cache | None, environ: Mapping[str, str]) -> None:
         """`environ` is what the tools see: its PATH, and what changes their outputs."""
         self._notes = Notes(cache)
-        self._inputs = cache.inputs() if cache is not None else None
+        self._inputs = cache.inputs() if cache is not None and self._notes.are_kept else None
         self._environ = environ
 
     def recall(self, kind: str, command: Sequence[str]) -> Mapping[str, Any] | None:
@@ -92,7 +93,7 @@ class ToolRecords:
         self._notes.write(_KIND, self._name(kind, command), json.dumps(record, sort_keys=True).encode())
 
     def _name(self, kind: str, command: Sequence[str]) -> str:
-        hasher = Hasher("tool-record.1").field("kind", kind).field("command", tuple(command))
+        hasher = Hasher("tool-record.2").field("kind", kind).field("command", tuple(command))
         hasher.field("environment", tuple(sorted(invalidating(self._environ).items())))
         return hasher.digest().hex
 
@@ -116,9 +117,10 @@ class Witnesses:
 
 
 def content_of(path: str, inputs: Inputs) -> str | None:
-    """The SHA-256 of a file; None if there is none that can be read."""
+    """What tells a file's content from another's: its build id and size, or its SHA-256; None if there is none that can
+    be read."""
     try:
-        return inputs.digest(Path(path)).hex
+        return build_id_and_size(path) or inputs.digest(Path(path)).hex
     except OSError:
         return None
 

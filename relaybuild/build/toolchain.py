@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from relaybuild.build.binary import binary_identity
 from relaybuild.build.cache.store import Cache
 from relaybuild.build.files import writing
 from relaybuild.build.moment import Moment
@@ -16,7 +17,7 @@ from relaybuild.build.process import Completed, run_together
 from relaybuild.build.tool_record import LAUNCHERS, ToolRecords
 from relaybuild.build.which import which
 from relaybuild.dataclass import dataclass
-from relaybuild.digest import Digest, Hasher, digest_file
+from relaybuild.digest import Digest, Hasher
 from relaybuild.errors import UserError
 
 LAUNCHER_VARIABLE = "RELAYBUILD_COMPILER_LAUNCHER"
@@ -46,8 +47,6 @@ _INSTALL = """install one:
     Alpine:          apk add gcc musl-dev
     macOS:           xcode-select --install
 or name one with --cc or the variable CC"""
-
-_BUILD_ID_NOTE = re.compile(rb"\x04\0\0\0([\x08-\x40])\0\0\0\x03\0\0\0GNU\0", re.DOTALL)
 
 CFLAGS = (
     "-std=gnu11",
@@ -117,11 +116,18 @@ class Toolchain:
         return f"{self.family} {self.version} ({self.machine}, {shlex.join(self.command)})"
 
 
-def probe(cc: str | None = None, *, environ: Mapping[str, str] | None = None, cache: Cache | None = None) -> Toolchain:
+def probe(
+    cc: str | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    cache: Cache | None = None,
+    meanwhile: Callable[[], object] | None = None,
+) -> Toolchain:
     """Find and try the compiler: `cc` if given, else `$CC`, else `cc`, `gcc` or `clang` on the PATH.
 
     `cc` and `$CC` may be a path or a command with words (`ccache gcc -m64`); `$RELAYBUILD_COMPILER_LAUNCHER` goes
     before them. A `cache` remembers what was found out, and no process is started as long as that must still hold.
+    Where the compiler has to be tried, `meanwhile` is called while it runs.
 
     Raises UserError if there is none or it is neither gcc nor clang, ToolError with its output if it is there but
     cannot make a shared library.
@@ -132,11 +138,15 @@ def probe(cc: str | None = None, *, environ: Mapping[str, str] | None = None, ca
     records = ToolRecords(cache, environment)
     if (facts := records.recall("c", command)) is not None and (known := _from_facts(command, launcher, facts)):
         return known
-    return _tried(command, launcher, environment, records)
+    return _tried(command, launcher, environment, records, meanwhile)
 
 
 def _tried(
-    command: tuple[str, ...], launcher: tuple[str, ...], environ: Mapping[str, str], records: ToolRecords
+    command: tuple[str, ...],
+    launcher: tuple[str, ...],
+    environ: Mapping[str, str],
+    records: ToolRecords,
+    meanwhile: Callable[[], object] | None,
 ) -> Toolchain:
     own = command[len(launcher) :]
     compiler = without_launchers(own)
@@ -148,6 +158,7 @@ def _tried(
         results = run_together(
             [trial, *((*compiler, *question) for question in _QUESTIONS), *_launched_trials(command, launcher, folder)],
             environ=environ,
+            meanwhile=meanwhile,
         )
         _check(results, own)
         _check_launcher(results[1 + len(_QUESTIONS) :], launcher)
@@ -353,16 +364,3 @@ def _identity(
         path = which(program, path=environ.get("PATH"))
         hasher.field(role, binary_identity(path) if path else None)
     return hasher.digest()
-
-
-def binary_identity(path: str) -> bytes:
-    """What tells a program's content from another's: its GNU build id, else the SHA-256 of the whole file.
-
-    Hashing the compiler proper (30 MB and more) on every build would take longer than compiling a kernel.
-    """
-    with open(path, "rb") as file:
-        head = file.read(4096)
-    note = _BUILD_ID_NOTE.search(head) if head.startswith(b"\x7fELF") else None
-    if note is not None and note.end() + note[1][0] <= len(head):
-        return b"build-id:" + head[note.end() : note.end() + note[1][0]]
-    return b"sha256:" + bytes.fromhex(digest_file(path).hex)

@@ -119,17 +119,6 @@ def test_the_digest_changes_with_the_compiler_its_arguments_and_its_version(
     assert len({probe(command, environ=environ_with()).digest for command in commands}) == 4
 
 
-def test_a_program_without_a_build_id_is_known_by_all_of_its_bytes(tmp_path: Path) -> None:
-    head = b"\x7fELF" + bytes(60)
-    note = b"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0"
-    with_id = tmp_path / "with"
-    with_id.write_bytes(head + note + bytes(range(20)) + b"rest")
-    assert toolchain_module.binary_identity(str(with_id)) == b"build-id:" + bytes(range(20))
-    for name, content in (("script", b"#!/bin/sh\n" + note + bytes(range(20))), ("cut", head + note + b"short")):
-        (tmp_path / name).write_bytes(content)
-        assert toolchain_module.binary_identity(str(tmp_path / name)).startswith(b"sha256:")
-
-
 def test_no_compiler_says_what_to_install(tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
         probe(environ={"PATH": str(tmp_path)})
@@ -205,3 +194,9 @@ def test_a_machine_without_elf_gets_no_linker_flags_of_elf(toolchain: Toolchain)
     import dataclasses
 
     assert dataclasses.replace(toolchain, is_elf=False, elf_machine=None).ldflags == ("-shared",)
+
+
+def test_something_else_is_done_while_the_compiler_is_tried() -> None:
+    done: list[int] = []
+    probe(meanwhile=lambda: done.append(1))
+    assert done == [1]
