@@ -50,7 +50,7 @@ def add_noted(builder: ActionBuilder, files: Sequence[str], searched: Sequence[S
     says what their digests are.
     """
     states = {path: state for path in files if (state := _state(path)) is not None}
-    text = "".join(f"{path}\0{' '.join(map(str, state))}\0" for path, state in states.items())
+    text = "".join([f"{path}\0{a} {b} {c} {d} {e}\0" for path, (a, b, c, d, e) in states.items()])
     of = Hasher("surroundings-state.1").field("files", text).digest()
     known = facts.recall(cache, of)
     if known is None:
@@ -90,7 +90,7 @@ def _shadows(path: str, folders: Sequence[str]) -> Iterable[str]:
 
 def _state(path: str) -> FileState | None:
     try:
-        return FileState.of(Path(path))
+        return FileState.of(path)
     except OSError:
         return None
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 
 from relaybuild.digest import digest_file
 
-_BUILD_ID_NOTE = re.compile(rb"\x04\0\0\0([\x08-\x40])\0\0\0\x03\0\0\0GNU\0", re.DOTALL)
+# A note's name has four bytes; its length and its kind come before it, the id's length between.
+_NAME_BYTES, _KIND_AND_NAME = b"\4\0\0\0", b"\3\0\0\0GNU\0"
+_HEAD_BYTES = 4096
+_MIN_BYTES, _MAX_BYTES = 8, 64
 
 
 def binary_identity(path: str) -> bytes:
@@ -27,8 +29,11 @@ def build_id_and_size(path: str) -> str | None:
 
 def _build_id(path: str) -> tuple[bytes, int] | None:
     with open(path, "rb") as file:
-        head = file.read(4096)
-        note = _BUILD_ID_NOTE.search(head) if head.startswith(b"\x7fELF") else None
-        if note is None or note.end() + note[1][0] > len(head):
+        head = file.read(_HEAD_BYTES)
+        kind = head.find(_KIND_AND_NAME) if head.startswith(b"\x7fELF") else -1
+        if kind < 0 or head[kind - 8 : kind - 4] != _NAME_BYTES:
             return None
-        return head[note.end() : note.end() + note[1][0]], os.fstat(file.fileno()).st_size
+        size, begin = int.from_bytes(head[kind - 4 : kind], "little"), kind + len(_KIND_AND_NAME)
+        if not _MIN_BYTES <= size <= _MAX_BYTES or begin + size > len(head):
+            return None
+        return head[begin : begin + size], os.fstat(file.fileno()).st_size

@@ -41,7 +41,9 @@ _FILE = "pyproject.toml"
 _TABLE = "tool.relaybuild"
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
+_SIZE = r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?"
+_MENTION = rb"tool[\"']?\s*(?:\.\s*[\"']?relaybuild|\]|=)"
+"""What is in a file that has the table, and seldom in another."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ def parse_mode(text: str, where: str) -> Mode:
 
 def parse_size(text: str) -> int:
     """Bytes from `5GB`, `500 MB`, `1GiB` or a number of bytes. Raises UserError for anything else."""
-    match = _SIZE.fullmatch(text.strip())
+    match = re.fullmatch(_SIZE, text.strip(), re.IGNORECASE)
     unit = match[2].upper() if match is not None else ""
     if match is None or (match[3] and not unit):
         raise UserError(f"'{text}' is no size, expected a number of bytes, or one like '5GB', '500MB', '1GiB'")
@@ -160,7 +162,7 @@ def _project(folder: Path) -> _Project:
         except OSError:
             break
         # Whoever has no such table need not have it parsed.
-        return _read(path, data) if b"relaybuild" in data else _Project()
+        return _read(path, data) if re.search(_MENTION, data) else _Project()
     return _Project()
 
 

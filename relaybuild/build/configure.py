@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 _FORMAT = 1
 _ON = frozenset(("1", "ON", "YES", "TRUE", "Y"))
 _OFF = frozenset(("", "0", "OFF", "NO", "FALSE", "N", "IGNORE", "NOTFOUND"))
-_FLAG_LIKE = re.compile(r"use_.*", re.IGNORECASE)
+_FLAG_LIKE = "use_"
 # What CMake itself and the packages that it finds take from the command line.
-_CMAKES_OWN = re.compile(r"CMAKE_\w+|\w+_(ROOT|DIR)")
+_CMAKES_OWN = r"CMAKE_\w+|\w+_(ROOT|DIR)"
 
 
 @dataclass(frozen=True)
@@ -166,9 +166,15 @@ def _check_given(given: Mapping[str, str], modules: Sequence[BackendModule], *, 
     for name in given:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.+-]*", name):
             mistakes.append(UserError(f"option '-D {name}=...': '{name}' cannot be the name of a flag"))
-        elif name not in known and (_FLAG_LIKE.fullmatch(name) or not (has_script or _CMAKES_OWN.fullmatch(name))):
+        elif name not in known and (
+            name.lower().startswith(_FLAG_LIKE) or not (has_script or re.fullmatch(_CMAKES_OWN, name))
+        ):
             mistakes.append(_unknown_flag(name, known, f"option '-D {name}'"))
     _raise_mistakes(mistakes)
+
+
+def _is_like_a_flag(name: str) -> bool:
+    return name.lower().startswith(_FLAG_LIKE)
 
 
 def _unknown_flag(name: str, known: Sequence[str], where: str) -> UserError:
@@ -178,7 +184,9 @@ def _unknown_flag(name: str, known: Sequence[str], where: str) -> UserError:
     near = difflib.get_close_matches(name.upper(), upper, n=1, cutoff=0.5)
     hint = f"did you mean '{upper[near[0]]}'? The" if near else "the"
     flags = ", ".join(sorted(known)) or "none"
-    advice = "" if _FLAG_LIKE.fullmatch(name) else "; the configuration may declare a name of its own by option()"
+    advice = (
+        "" if name.lower().startswith(_FLAG_LIKE) else "; the configuration may declare a name of its own by option()"
+    )
     return UserError(
         f"no backend obeys the flag '{name}'; {hint} flags of installed backends are {flags}{advice}", where=where
     )
@@ -243,7 +251,7 @@ def _mistakes(detection: Detection, request: DetectRequest) -> list[UserError]:
 
     known = list(request.modules)
     mistakes = [UserError(f"{e['flag']}: {e['message']}", where=where(e["flag"])) for e in detection.result["errors"]]
-    undeclared = [name for name in detection.result["undeclared"] if not _CMAKES_OWN.fullmatch(name)]
+    undeclared = [name for name in detection.result["undeclared"] if not re.fullmatch(_CMAKES_OWN, name)]
     mistakes += [_unknown_flag(name, known, where(name)) for name in (*detection.result["unknown"], *undeclared)]
     return mistakes
 

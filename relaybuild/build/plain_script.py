@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from pathlib import Path
-
-_COMMENT = r"#(?!\[=*\[)[^\n]*"
-_SET = r"[ \t]*[sS][eE][tT][ \t]*\([ \t]*(?P<name>[A-Za-z_]\w*)[ \t]+(?P<word>\w+)[ \t]*\)"
-_LINE = re.compile(rf"(?:{_SET})?[ \t]*(?:{_COMMENT})?\r?", re.ASCII)
 
 
 def plain_settings(script: Path, words: Collection[str]) -> dict[str, str] | None:
@@ -20,9 +15,25 @@ def plain_settings(script: Path, words: Collection[str]) -> dict[str, str] | Non
         return None
     found: dict[str, str] = {}
     for line in text.split("\n"):
-        match = _LINE.fullmatch(line)
-        if match is None or (match["word"] and match["word"].upper() not in words):
+        code, _, comment = line.partition("#")
+        parts = _parts(code)
+        # a comment in brackets may go on in the next line
+        if comment.startswith("[") or (parts and not _is_setting(parts, words)):
             return None
-        if match["name"]:
-            found[match["name"]] = match["word"]
+        if parts:
+            found[parts[2]] = parts[3]
     return found
+
+
+def _parts(code: str) -> list[str]:
+    """The words and parentheses of a line; other characters than spaces and tabs separate nothing."""
+    spaced = code.rstrip("\r").replace("\t", " ").replace("(", " ( ").replace(")", " ) ")
+    return [part for part in spaced.split(" ") if part]
+
+
+def _is_setting(parts: list[str], words: Collection[str]) -> bool:
+    if len(parts) != 5:
+        return False
+    command, begin, name, word, end = parts
+    is_name = name.isascii() and name.isidentifier()
+    return command.lower() == "set" and (begin, end) == ("(", ")") and is_name and word.upper() in words

@@ -35,10 +35,10 @@ _MAX_DEPTH = 5
 LAUNCHERS = frozenset(("ccache", "sccache", "distcc", "icecc", "buildcache"))
 """Programs that are put before a compiler's command, by the stems of their names."""
 
-_SHELL = re.compile(rb"#!\s*(?:/\S*/)?(?:env\s+)?(?:/\S*/)?(?:ba|da|a)?sh\b")
-_OWN_ARGUMENTS = re.compile(r"\$(?:[@*#0-9]|\{1\+\"\$@\"\})")
-_WORD = re.compile(r"[^\s'\"();|&<>=,{}]+")
-_LOADED = re.compile(r"(?:=>\s+|^\s+)(/\S+)\s+\(0x", re.MULTILINE)
+_SHELL = rb"#!\s*(?:/\S*/)?(?:env\s+)?(?:/\S*/)?(?:ba|da|a)?sh\b"
+_OWN_ARGUMENTS = r"\$(?:[@*#0-9]|\{1\+\"\$@\"\})"
+_WORD = r"[^\s'\"();|&<>=,{}]+"
+_LOADED = r"(?:=>\s+|^\s+)(/\S+)\s+\(0x"
 
 
 class ToolRecords:
@@ -162,7 +162,7 @@ class _Gatherer:
             (result,) = run_together([(ldd, *self._binaries)], environ=self._environ)
         except ToolError:
             return
-        yield from dict.fromkeys(_LOADED.findall(result.output))
+        yield from dict.fromkeys(re.findall(_LOADED, result.output, re.MULTILINE))
 
     def _resolved(self, program: str) -> str | None:
         if os.path.isabs(program):
@@ -173,13 +173,13 @@ class _Gatherer:
 
     def _follow_script(self, text: bytes, depth: int) -> bool:
         """Take every word of a script that is a program for one that it runs."""
-        if len(text) > _MAX_SCRIPT_BYTES or not _SHELL.match(text):
+        if len(text) > _MAX_SCRIPT_BYTES or not re.match(_SHELL, text):
             return False
         lines = text.decode(errors="replace").splitlines()[1:]
-        body = _OWN_ARGUMENTS.sub("", "\n".join(line for line in lines if not line.lstrip().startswith("#")))
+        body = re.sub(_OWN_ARGUMENTS, "", "\n".join(line for line in lines if not line.lstrip().startswith("#")))
         if any(mark in body for mark in "$`"):
             return False
-        for word in dict.fromkeys(_WORD.findall(body)):
+        for word in dict.fromkeys(re.findall(_WORD, body)):
             if "/" in word and (not word.startswith("/") or any(mark in word for mark in "*?[~")):
                 return False
             if self._is_program(word) and not self.follow(word, depth + 1):

@@ -32,7 +32,7 @@ class TreeState:
     @classmethod
     def of(cls, root: Path, wanted: Wanted) -> TreeState:
         """The state now; raises OSError."""
-        return cls(root, wanted, tuple(sorted(_files(root, "", wanted), key=lambda each: each[0])))
+        return cls(root, wanted, tuple(sorted(_files(root, wanted))))
 
     @property
     def changed_ns(self) -> int:
@@ -42,7 +42,7 @@ class TreeState:
     def name(self) -> str:
         """What the folder's digest is remembered under."""
         # a name has no NUL, so that no two lists of files have one text
-        text = "".join(f"{name}\0{' '.join(map(str, state))}\0" for name, state in self.files)
+        text = "".join([f"{name}\0{a} {b} {c} {d} {e}\0" for name, (a, b, c, d, e) in self.files])
         return Hasher("tree-state.1").field("files", text).digest().hex
 
     def digest(self) -> Digest:
@@ -93,17 +93,20 @@ def _is_now(state: TreeState) -> bool:
         return False
 
 
-def _files(root: Path, prefix: str, wanted: Wanted) -> Iterator[tuple[str, FileState]]:
-    with os.scandir(root / prefix) as entries:
-        for entry in entries:
-            name = prefix + entry.name
-            if not wanted(name):
-                continue
-            if entry.is_dir():
-                yield from _files(root, f"{name}/", wanted)
-            else:
-                found = entry.stat()
-                yield (
-                    name,
-                    FileState(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns),
-                )
+def _files(root: Path, wanted: Wanted) -> Iterator[tuple[str, FileState]]:
+    folders = [""]
+    while folders:
+        prefix = folders.pop()
+        with os.scandir(f"{root}{os.sep}{prefix}") as entries:
+            for entry in entries:
+                name = prefix + entry.name
+                if not wanted(name):
+                    continue
+                if entry.is_dir():
+                    folders.append(f"{name}/")
+                else:
+                    found = entry.stat()
+                    yield (
+                        name,
+                        FileState(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns),
+                    )

@@ -21,8 +21,8 @@ from relaybuild.build.files import temporary_beside
 from relaybuild.digest import Digest, digest_bytes
 
 _CHUNK = 1 << 20
-_FOLDER_NAME = re.compile(r"[0-9a-f]{2}")
-_BLOB_NAME = re.compile(r"[0-9a-f]{62}")
+_FOLDER_NAME = r"[0-9a-f]{2}"
+_BLOB_NAME = r"[0-9a-f]{62}"
 
 
 class Fault(Enum):
@@ -159,10 +159,10 @@ class BlobStore:
     def blobs(self) -> Iterator[BlobFile]:
         """All blobs, in no order; files with other names are none."""
         for folder in _entries(self._folder.cas):
-            if not _FOLDER_NAME.fullmatch(folder.name):
+            if not re.fullmatch(_FOLDER_NAME, folder.name):
                 continue
             for entry in _entries(folder.path):
-                if _BLOB_NAME.fullmatch(entry.name):
+                if re.fullmatch(_BLOB_NAME, entry.name):
                     with contextlib.suppress(OSError):
                         found = entry.stat(follow_symlinks=False)
                         yield BlobFile(folder.name + entry.name, found.st_size, found.st_mtime, entry.path)

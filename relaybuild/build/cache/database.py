@@ -46,7 +46,7 @@ _OBJECTS = {
     ("index", "Cache_key_raw"),
     ("index", "Cache_expire_time"),
 }
-_TRIGGER = re.compile(
+_TRIGGER = (
     r"CREATE TRIGGER (?:IF NOT EXISTS )?Settings_\w+ AFTER (?:INSERT|UPDATE|DELETE) ON Cache FOR EACH ROW BEGIN "
     r'UPDATE Settings SET value = value [-+\w. ]+ WHERE key = "(?:count|size)"; END'
 )
@@ -274,7 +274,7 @@ def _open(address: str) -> sqlite3.Connection:
 def _check(connection: sqlite3.Connection) -> None:
     """Raise PoisonedEntry for a database with anything in it that diskcache would not have made for this program."""
     for kind, name, text in connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall():
-        is_trigger = kind == "trigger" and isinstance(text, str) and _TRIGGER.fullmatch(" ".join(text.split()))
+        is_trigger = kind == "trigger" and isinstance(text, str) and re.fullmatch(_TRIGGER, " ".join(text.split()))
         if (kind, name) not in _OBJECTS and not is_trigger:
             raise PoisonedEntry(f"the database has the {kind} '{name}'", is_damaged=True)
     for name, value in connection.execute("SELECT key, value FROM Settings").fetchall():

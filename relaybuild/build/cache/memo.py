@@ -29,7 +29,7 @@ class FileState(NamedTuple):
     changed_ns: int
 
     @classmethod
-    def of(cls, path: Path) -> FileState:
+    def of(cls, path: Path | str) -> FileState:
         """The state now; raises OSError, also for what is no file and may have no end."""
         found = os.stat(path)
         if not stat.S_ISREG(found.st_mode):
