@@ -17,7 +17,7 @@ from relaybuild.lower.emit import Emitter, is_vectorizable
 from relaybuild.lower.index import Axis, Index, IndexLike, delinearize
 from relaybuild.lower.loop_ir import Builder, Kernel
 from relaybuild.lower.machine import Machine
-from relaybuild.lower.scalar import ScalarBuilder, ScalarExpr
+from relaybuild.lower.scalar import ScalarBuilder, ScalarExpr, walk
 from relaybuild.lower.templates.body import Body, store
 from relaybuild.lower.templates.vectors import ColumnRun, column_groups, column_runs, each_vector, tail_mask
 
@@ -49,7 +49,7 @@ def softmax_kernel(softmax: Softmax, body: Body, machine: Machine) -> Kernel:
     """
     builder = Builder()
     shape = body.output.layout.shape
-    writer = _Writer(builder, softmax, body, machine.lanes)
+    writer = _Writer(builder, softmax, body, machine.lanes, 4 * prod(shape) > machine.l2_bytes)
     by_row = softmax.axis == len(shape) - 1
     if not writer.has_vectors:
         _scalar_units(writer, shape)
@@ -67,12 +67,14 @@ def softmax_kernel(softmax: Softmax, body: Body, machine: Machine) -> Kernel:
 
 @dataclass(frozen=True)
 class _Writer:
-    """What all passes share: where statements go, the values reduced, and where exponentials are kept."""
+    """What all passes share: where statements go, the values reduced, and where exponentials are kept; `is_far` tells
+    that the values lie beyond the second-level cache."""
 
     builder: Builder
     softmax: Softmax
     body: Body
     lanes: int
+    is_far: bool
 
     @property
     def has_vectors(self) -> bool:
@@ -126,6 +128,25 @@ class _Writer:
         text = Emitter(self.builder, self.body.pointers, scalars, self.lanes, lane).emit(root)
         return text if scalars.depends_on(root, lane) else f"rb_splat({text})"
 
+    def fetch(self, index: Sequence[IndexLike], axis: Axis | None, distance: int) -> None:
+        """Bring near what the vector of values `distance` further along `axis` is computed from (None: along the last
+        dimension), where it is far."""
+        lane = Axis("lane", self.lanes - 1)
+        scalars = ScalarBuilder()
+        root = self.softmax.element(scalars, [*index[:-1], Index.of(index[-1]) + Index.of(lane)])
+        loads = [node for node in walk(root) if node.op == "load" and node.data[1].coefficient(lane) == 1]
+        for operand, address in (node.data for node in loads if self.is_far and not scalars.run_time_indices):
+            step = address.coefficient(axis or lane)
+            if step:
+                place = address.substitute({lane: 0}) + step * distance
+                self.builder.evaluate(f"RB_PREFETCH({self.body.pointers[operand]} + {place})")
+
+    def fetch_kept(self, index: Sequence[IndexLike], axis: Axis | None, distance: int) -> None:
+        """The same for the place where the exponential is kept."""
+        step = self.body.output.layout.address(index).coefficient(axis) if axis is not None else 0
+        if self.is_far and self._in_output and step:
+            self.builder.evaluate(f"RB_PREFETCH({self.kept(index, Index.of(0))} + {step * distance})")
+
     def scalar(self, index: Sequence[IndexLike]) -> str:
         """The value at `index`."""
         scalars = ScalarBuilder(self.builder.name)
@@ -154,8 +175,16 @@ class _Writer:
         return name
 
 
+def _axis_of(position: Index) -> Axis | None:
+    """The variable that a position is."""
+    return next((axis for axis in position.axes() if Index.of(axis) == position), None)
+
+
 def _row(writer: _Writer, before: Sequence[Index], width: int) -> None:
-    """A row of a vector or more; its last, ragged vector overlaps the one before."""
+    """A row of a vector or more; its last, ragged vector overlaps the one before.
+
+    The next row is fetched while the exponentials are computed.
+    """
     builder, lanes, log = writer.builder, writer.lanes, writer.softmax.log
     count, rest = divmod(width, lanes)
     last = [*before, Index.of(width - lanes)]
@@ -166,6 +195,7 @@ def _row(writer: _Writer, before: Sequence[Index], width: int) -> None:
 
     def sum_up(v: Index, _: Index) -> None:
         e = exponential([*before, v])
+        writer.fetch([*before, v], _axis_of(before[-1]) if before else None, 1 if before else width)
         builder.assign(total, f"{total} + {e}")
         if not log:
             builder.evaluate(f"rb_store({writer.kept([*before, v], v)}, {e})")
@@ -259,7 +289,8 @@ def _column_group(
 ) -> None:
     """Columns in vectors at `offsets` from `start`; the last may overlap the one before.
 
-    The third pass reads all exponentials of a group before it writes any: the overlap would be scaled twice.
+    The third pass reads all exponentials of a group before it writes any: the overlap would be scaled twice. The next
+    group is fetched while exponentials are computed, and the rows in which they are to be kept.
     """
     builder, log = writer.builder, writer.softmax.log
     extent = writer.body.output.layout.shape[writer.softmax.axis]
@@ -277,7 +308,9 @@ def _column_group(
         for number, offset in enumerate(offsets):
             e = builder.let("rb_v", "e", f"rb_exp_falling({writer.vector(at(k, offset))} - {best[number]})")
             builder.assign(total[number], f"{total[number]} + {e}")
+            writer.fetch(at(k, offset), None, GROUP * writer.lanes)
             if not log:
+                writer.fetch_kept(at(k, offset), _axis_of(k), ROWS)
                 builder.evaluate(f"rb_store({writer.kept(at(k, offset), k * room + offset)}, {e})")
     scale = [_scale(writer, name, vector=True) for name in total]
     with builder.loop("k", extent) as k:
@@ -310,6 +343,7 @@ def _column_runs(writer: _Writer, shape: Sequence[int]) -> None:
             with run.each(builder) as (number, column):
                 top = writer.start("rb_v", "top", f"{best}[{number}]")
                 for row in range(rows):
+                    writer.fetch(at(k + row, column), _axis_of(k), ROWS)
                     builder.assign(top, f"rb_larger({top}, {writer.vector(at(k + row, column))})")
                 builder.assign(f"{best}[{number}]", top)
 
@@ -321,7 +355,9 @@ def _column_runs(writer: _Writer, shape: Sequence[int]) -> None:
                     place = at(k + row, column)
                     e = builder.let("rb_v", "e", f"rb_exp_falling({writer.vector(place)} - {top})")
                     builder.assign(added, f"{added} + {e}")
+                    writer.fetch(place, _axis_of(k), ROWS)
                     if not log:
+                        writer.fetch_kept(place, _axis_of(k), ROWS)
                         builder.evaluate(f"rb_store({writer.kept(place, k)}, {e})")
                 builder.assign(f"{total}[{number}]", added)
 

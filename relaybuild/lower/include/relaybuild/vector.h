@@ -257,14 +257,14 @@ RB_INLINE rb_m rb_isinf(rb_v v) {
   return RB_COMPARE(rb_abs(v), ==, rb_splat(INFINITY));
 }
 
-/* e^r for |r| <= ln 2 / 2: the Taylor polynomial of degree 7, pairs of its terms side by side, since the time from r to
- * the result is what limits a processor that works on a few vectors at once. */
+/* e^r for |r| <= ln 2 / 2: a polynomial of degree 6 with the least relative error, 3.1e-9, of those that begin with
+ * 1 + r. Pairs of its terms stand side by side, since the time from r to the result is what limits a processor that
+ * works on a few vectors at once. */
 RB_INLINE rb_v rb_exp_near(rb_v r) {
   rb_v square = r * r;
-  rb_v second = r * 1.66666667e-1f + 0.5f;
-  rb_v fourth = r * 8.33333333e-3f + 4.16666667e-2f;
-  rb_v sixth = r * 1.98412698e-4f + 1.38888889e-3f;
-  rb_v rest = (sixth * square + fourth) * square + second;
+  rb_v second = r * 1.66665211e-1f + 4.9999993e-1f;
+  rb_v fourth = r * 8.36871378e-3f + 4.16683890e-2f;
+  rb_v rest = (square * 1.38146302e-3f + fourth) * square + second;
   return (rest * square + r) + 1.0f;
 }
 
@@ -287,17 +287,15 @@ RB_INLINE rb_v rb_exp(rb_v x) {
   return p * rb_of_bits((first + 127) << 23) * rb_of_bits((second + 127) << 23);
 }
 
-/* e^x for x <= 0 or NaN, as above, but 0 below -87, so that it is never subnormal. The sum with 3 * 2^22 rounds to a
- * whole number, and that with 127 more leaves the exponent's bits lowest. */
+/* e^x for x <= 0 or NaN, as above, but 0 below -87.7. The sum with 3 * 2^22 rounds to a whole number, and that with 127
+ * more leaves the exponent's bits lowest: these are 0 where x is -88 or less. */
 RB_INLINE rb_v rb_exp_falling(rb_v x) {
 #if RB_LANES > 1
-  const rb_v low = rb_splat(-87.0f);
-  rb_v clamped = rb_larger(low, x);
+  rb_v clamped = rb_larger(rb_splat(-88.0f), x);
   rb_v shifted = clamped * 1.44269504088896341f + 12583039.0f;
   rb_v whole = shifted - 12583039.0f;
   rb_v r = (clamped - whole * 0.693359375f) - whole * -2.12194440e-4f;
-  rb_v p = rb_exp_near(r);
-  return rb_and(p * rb_of_bits(rb_bits(shifted) << 23), ~RB_COMPARE(x, <, low));
+  return rb_exp_near(r) * rb_of_bits(rb_bits(shifted) << 23);
 #else
   return expf(x);
 #endif
