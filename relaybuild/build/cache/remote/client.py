@@ -254,10 +254,12 @@ class RemoteCache:
         record = seal_result(result, namespace, key, self._settings.secret)
         must_replace = self._settings.mode is Mode.RECACHE or key in self._damaged_keys
         size = self._send_blobs(result, blobs)
-        if self._write(lambda server: server.put_record(action, namespace, record, replace=must_replace)):
-            self._journal.asked.append(Asked(Answer.STORED, written_bytes=size + len(record)))
-            return
-        self._journal.asked.append(Asked(self._compared(action, key, result), written_bytes=size))
+        if self._put(action, record, replace=must_replace):
+            answer = Answer.STORED
+        else:
+            answer = self._compared(action, key, result, record)
+        sent = size + (len(record) if answer is Answer.STORED else 0)
+        self._journal.asked.append(Asked(answer, written_bytes=sent))
 
     def _send_blobs(self, result: Result, blobs: BlobStore) -> int:
         """Send the blobs that the server does not have; how many bytes that were."""
@@ -271,15 +273,15 @@ class RemoteCache:
             self._send_blob(digest, blobs.path_of(digest.hex))
         return sum(digest.size for digest in absent)
 
-    def _compared(self, action: Action, key: str, result: Result) -> Answer:
-        """What it means that there is a result already."""
+    def _compared(self, action: Action, key: str, result: Result, record: bytes) -> Answer:
+        """What it means that there is a record already; one that nobody can believe is replaced."""
         namespace = self._settings.namespace
-        record = self._write(lambda server: server.get_record(action, namespace))
+        present = self._write(lambda server: server.get_record(action, namespace))
         try:
-            first = unseal_result(record or b"", action, namespace, self._settings.secret)
+            first = unseal_result(present or b"", action, namespace, self._settings.secret)
         except RecordError as error:
-            self._fail("remote-record", str(error))
-            return Answer.LOST
+            self._note_failure(error)
+            return Answer.STORED if self._put(action, record, replace=True) else Answer.LOST
         if first.has_same_outputs(result):
             return Answer.KNOWN
         self._conflicts.append(Conflict(key, f"in the remote cache, {conflict_of(first, result)}"))
@@ -288,7 +290,11 @@ class RemoteCache:
     def _note_sent(self, action: Action, result: Result) -> None:
         namespace = self._settings.namespace
         record = seal_result(result, namespace, action.key(namespace), self._settings.secret)
-        self._write(lambda server: server.put_record(action, namespace, record, replace=True))
+        self._put(action, record, replace=True)
+
+    def _put(self, action: Action, record: bytes, *, replace: bool) -> bool:
+        namespace = self._settings.namespace
+        return self._write(lambda server: server.put_record(action, namespace, record, replace=replace))
 
     def _counted(self, work: Callable[[], None]) -> None:
         """Do what nobody waits for."""

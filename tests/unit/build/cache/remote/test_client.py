@@ -230,8 +230,9 @@ def test_a_server_that_fails_is_left_alone_for_the_rest_of_the_run(machines: Mac
     with machines("a").open() as cache:
         for number in range(20):
             cache.run(action(str(number)), lambda: OUTPUTS)
-    assert len(server.requests) == gate.MAX_FAILURES
-    assert errors(cache) == {"remote-server": gate.MAX_FAILURES, "remote-left-alone": 1}
+    # Requests that were under way at the same time fail too.
+    assert gate.MAX_FAILURES <= len(server.requests) <= gate.MAX_FAILURES + 4
+    assert errors(cache) == {"remote-server": len(server.requests), "remote-left-alone": 1}
     server.is_well()
     assert "stored" in remote(made(machines("b")))
 
@@ -350,6 +351,12 @@ def test_what_was_not_sealed_with_the_secret_is_not_believed(machines: Machines,
     # Who has the secret puts it right.
     made(machines("c", secret=SECRET))
     assert executed(made(machines("d", secret=SECRET))) == 0
+
+
+def test_a_forged_record_that_nobody_looked_up_is_replaced(machines: Machines) -> None:
+    made(machines("forger"), outputs={"code.c": b"poison" * 1000})
+    made(machines("a", secret=SECRET), mode=Mode.WRITE)
+    assert executed(made(machines("b", secret=SECRET))) == 0
 
 
 def test_what_was_sealed_can_be_read_without_the_secret(machines: Machines) -> None:
