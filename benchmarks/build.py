@@ -11,21 +11,18 @@ the machine slows down each of them; the ratio is that of a round, its median ov
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchlib import CHECKOUT
 from benchlib.models import Model, find_models
+from benchlib.processes import compile_command, environment, timed
 from benchlib.report import progress, run_benchmark, save, table
 
 from relaybuild.build.cache.memo import RACY_SECONDS
-from relaybuild.errors import ToolError
 
 DEFAULT_MODELS = ("mlp_mnist", "resnet50")
 FLOOR = (sys.executable, "-c", "import click, sqlite3")
@@ -35,42 +32,23 @@ Round = dict[str, float]
 """Seconds by column."""
 
 
-def timed(command: Sequence[str], folder: Path) -> float:
-    """The wall time of a process. Raises ToolError, with its output, where it fails."""
-    path = os.pathsep.join(filter(None, (str(CHECKOUT), os.environ.get("PYTHONPATH"))))
-    environ = {**os.environ, "PYTHONPATH": path, "RELAYBUILD_CACHE_DIR": str(folder / "cache")}
-    begin = time.perf_counter()
-    done = subprocess.run(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    seconds = time.perf_counter() - begin
-    if done.returncode != 0:
-        output = done.stdout.decode(errors="replace")
-        raise ToolError("a command of the benchmark failed", command=command, returncode=done.returncode, output=output)
-    return seconds
-
-
 def measure(model: Model, rounds: int, folder: Path) -> tuple[float, list[Round]]:
     """The seconds of the first compilation, and the rounds of those that find it."""
-
-    def command(output: str) -> list[str]:
-        shapes = [word for name, shape in model.shapes.items() for word in ("--shape", f"{name}={_extents(shape)}")]
-        return [sys.executable, "-m", "relaybuild", "compile", str(model.path), "-o", str(folder / output), *shapes]
-
-    first = timed(command("model.so"), folder)
+    environ = environment(folder / "bytecode", RELAYBUILD_CACHE_DIR=str(folder / "cache"))
+    in_place = compile_command([sys.executable], model, folder / "model.so")
+    other = folder / "other" / "model.so"
+    timed(FLOOR, environ)
+    first, _ = timed(in_place, environ)
     # digests of files that were written just now are not remembered
     time.sleep(RACY_SECONDS + 0.5)
-    timed(command("model.so"), folder)
+    timed(in_place, environ)
     found: list[Round] = []
     for _ in range(rounds):
-        other = folder / "other" / "model.so"
         other.parent.mkdir(exist_ok=True)
         other.unlink(missing_ok=True)
-        commands = (FLOOR, command("model.so"), command("other/model.so"))
-        found.append({name: timed(each, folder) for name, each in zip(COLUMNS, commands)})
+        commands = (FLOOR, in_place, compile_command([sys.executable], model, other))
+        found.append({name: timed(each, environ)[0] for name, each in zip(COLUMNS, commands)})
     return first, found
-
-
-def _extents(shape: Sequence[int]) -> str:
-    return ",".join(map(str, shape))
 
 
 def time_table(found: dict[str, tuple[float, list[Round]]]) -> str:
@@ -78,9 +56,18 @@ def time_table(found: dict[str, tuple[float, list[Round]]]) -> str:
     rows = []
     for name, (first, rounds) in found.items():
         medians = [f"{1000 * statistics.median(each[column] for each in rounds):.0f}" for column in COLUMNS]
+        least = [f"{1000 * min(each[column] for each in rounds):.0f}" for column in COLUMNS[:2]]
         ratios = [statistics.median(each[column] / each["floor"] for each in rounds) for column in COLUMNS[1:]]
-        rows.append((name, f"{1000 * first:.0f}", *medians, *(f"{ratio:.2f}" for ratio in ratios)))
-    header = ("model", "first ms", *(f"{column} ms" for column in COLUMNS), "in place : floor", "elsewhere : floor")
+        rows.append((name, f"{1000 * first:.0f}", *medians, *least, *(f"{ratio:.2f}" for ratio in ratios)))
+    header = (
+        "model",
+        "first ms",
+        *(f"{column} ms" for column in COLUMNS),
+        "least floor",
+        "least in place",
+        "in place : floor",
+        "elsewhere : floor",
+    )
     return table(header, rows)
 
 

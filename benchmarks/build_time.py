@@ -2,9 +2,10 @@
 
     python benchmarks/build_time.py [MODEL]... [--runs 5] [--json FILE]
 
-Each run is a new process with an empty folder for temporary files and for caches: start of Python, imports, probe of
-the toolchain, all stages. One run of each model goes before and does not count, so that compiler and model come from
-the page cache; the runs of the models then take turns. The stages come from `--summary`; "rest" is what the process
+Each run is a new process with an empty folder for temporary files: start of Python, imports, probe of the toolchain,
+all stages. One run of each model goes before and does not count, so that compiler and model come from the page cache,
+and Python has its compiled modules; the runs of the models then take turns, each without a cache and through an empty
+one, which the second table compares. The stages come from `--summary`; "rest" is what the process
 did beside them (start, imports, probe). "compiler" is the share of the wall time in which ninja and the compiler ran,
 the stages `object` and `link`; "cpu" the seconds of all processes together.
 """
@@ -13,21 +14,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchlib import CHECKOUT
 from benchlib.models import Model, find_models, processors
+from benchlib.processes import compile_command, environment, timed
 from benchlib.report import percent, progress, run_benchmark, save, table
-
-from relaybuild.errors import ToolError
 
 DEFAULT_MODELS = ("mlp_mnist", "kws_dscnn", "mobilenet_v2", "resnet18", "resnet50")
 STAGES = ("import", "pass", "partition", "codegen", "object", "link")
@@ -36,35 +32,16 @@ Run = dict[str, float]
 """Seconds: `wall`, `cpu`, and each stage."""
 
 
-def compile_once(model: Model) -> Run:
-    """One run. Raises ToolError, with the output, where the compilation fails."""
+def compile_once(model: Model, bytecode: Path, *, has_cache: bool = False) -> Run:
+    """One run, without a cache or through an empty one. Raises ToolError, with the output, where it fails."""
     with tempfile.TemporaryDirectory(prefix="relaybuild-bench-") as folder:
         summary = Path(folder) / "summary.json"
-        command = [sys.executable, "-m", "relaybuild", "compile", str(model.path)]
-        command += ["-o", str(Path(folder) / "model.so"), "--summary", str(summary)]
-        for name, shape in model.shapes.items():
-            command += ["--shape", f"{name}={','.join(map(str, shape))}"]
-        before = _children_cpu()
-        begin = time.perf_counter()
-        done = subprocess.run(command, env=_environment(folder), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        wall = time.perf_counter() - begin
-        if done.returncode != 0:
-            output = done.stdout.decode(errors="replace")
-            raise ToolError(
-                f"cannot compile '{model.name}'", command=command, returncode=done.returncode, output=output
-            )
+        command = compile_command([sys.executable], model, Path(folder) / "model.so")
+        command += ["--summary", str(summary), *([] if has_cache else ["--no-cache"])]
+        places = dict.fromkeys(("TMPDIR", "XDG_CACHE_HOME", "RELAYBUILD_CACHE_DIR"), folder)
+        wall, cpu = timed(command, environment(bytecode, **places))
         stages = json.loads(summary.read_text(encoding="utf-8"))["seconds"]
-        return {"wall": wall, "cpu": _children_cpu() - before, **{stage: stages[stage] for stage in STAGES}}
-
-
-def _environment(folder: str) -> dict[str, str]:
-    path = os.pathsep.join(filter(None, (str(CHECKOUT), os.environ.get("PYTHONPATH"))))
-    return {**os.environ, "PYTHONPATH": path, "TMPDIR": folder, "XDG_CACHE_HOME": folder}
-
-
-def _children_cpu() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+        return {"wall": wall, "cpu": cpu, **{stage: stages[stage] for stage in STAGES}}
 
 
 def median_run(runs: Sequence[Run]) -> Run:
@@ -94,6 +71,20 @@ def time_table(found: dict[str, list[Run]]) -> str:
     return table(header, rows)
 
 
+def cache_table(found: dict[str, list[Run]], through: dict[str, list[Run]]) -> str:
+    """What an empty cache adds, by model: the ratio of a pair of runs, its median, and that of the least times."""
+    rows = []
+    for name, runs in found.items():
+        clock = [(other["wall"], run["wall"]) for other, run in zip(through[name], runs)]
+        processor = [(other["cpu"], run["cpu"]) for other, run in zip(through[name], runs)]
+        medians = [f"{statistics.median(a / b for a, b in pairs):.2f}" for pairs in (clock, processor)]
+        least = [f"{min(a for a, _ in pairs) / min(b for _, b in pairs):.2f}" for pairs in (clock, processor)]
+        middle = median_run(through[name])
+        rows.append((name, f"{middle['wall']:.2f}", f"{middle['cpu']:.2f}", *medians, *least))
+    header = ("through an empty cache", "wall s", "cpu s", "wall ratio", "cpu ratio", "least wall", "least cpu")
+    return table(header, rows)
+
+
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description="Measure `relaybuild compile` as a process.")
@@ -108,20 +99,26 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
 def run(options: argparse.Namespace) -> None:
     """Measure and report."""
     models = find_models(options.models or DEFAULT_MODELS, options.folder)
-    for model in models:
-        progress(f"{model.name}: warming up")
-        compile_once(model)
     found: dict[str, list[Run]] = {model.name: [] for model in models}
-    end = time.perf_counter() + options.seconds
-    for number in range(max(1, options.runs)):
-        if number and time.perf_counter() > end:
-            break
-        progress(f"run {number + 1} of {options.runs}")
+    through: dict[str, list[Run]] = {model.name: [] for model in models}
+    with tempfile.TemporaryDirectory(prefix="relaybuild-bench-") as folder:
+        bytecode = Path(folder)
         for model in models:
-            found[model.name].append(compile_once(model))
+            progress(f"{model.name}: warming up")
+            compile_once(model, bytecode)
+        end = time.perf_counter() + options.seconds
+        for number in range(max(1, options.runs)):
+            if number and time.perf_counter() > end:
+                break
+            progress(f"run {number + 1} of {options.runs}")
+            for model in models:
+                for has_cache in (False, True) if number % 2 else (True, False):
+                    runs = through if has_cache else found
+                    runs[model.name].append(compile_once(model, bytecode, has_cache=has_cache))
     print(f"{processors()} processors, nothing cached\n")
     print(time_table(found))
-    save(options.json, {"processors": processors(), "runs": found})
+    print(f"\n{cache_table(found, through)}")
+    save(options.json, {"processors": processors(), "runs": found, "through_an_empty_cache": through})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

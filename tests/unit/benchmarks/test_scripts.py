@@ -22,6 +22,17 @@ COMMANDS = {
 }
 
 
+def test_making_room_is_measured_while_others_write(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / "cache.py"), "--entries", "500", "--runs", "1"]
+    found = tmp_path / "found.json"
+    done = subprocess.run([*command, "--json", str(found)], capture_output=True, text=True, timeout=180, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("500 entries")
+    (run,) = json.loads(found.read_text())["runs"]
+    assert 300 < run["removed"] < 500
+    assert run["puts"] > 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_script_measures_a_model(name: str, tmp_path: Path) -> None:

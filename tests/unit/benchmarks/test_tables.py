@@ -43,6 +43,14 @@ def test_the_rest_of_a_build_is_outside_its_stages() -> None:
     assert build_time.median_run([run, run | {"wall": 3.0}, run | {"wall": 2.0}])["wall"] == 2.0
 
 
+def test_runs_with_and_without_a_cache_are_compared_in_pairs() -> None:
+    run = dict.fromkeys(build_time.STAGES, 0.1)
+    found = {"a": [run | {"wall": 1.0, "cpu": 1.0}, run | {"wall": 4.0, "cpu": 2.0}]}
+    through = {"a": [run | {"wall": 1.5, "cpu": 1.1}, run | {"wall": 4.0, "cpu": 2.2}]}
+    row = build_time.cache_table(found, through).splitlines()[-1]
+    assert [cell.strip() for cell in row.split("|")[1:-1]] == ["a", "2.75", "1.65", "1.25", "1.10", "1.50", "1.10"]
+
+
 def test_overhead_is_the_median_of_differences_within_rounds() -> None:
     times = {"C": [1e-6, 5e-6, 1e-6], "m(x)": [3e-6, 7e-6, 2e-6]}
     rows = call_overhead.overhead_rows("a", times)
