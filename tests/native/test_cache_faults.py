@@ -113,8 +113,14 @@ PLACES: dict[str, tuple[str, bool, Callable[[Path, Callable[[bytes], bytes] | No
 }
 
 
-@pytest.mark.parametrize("how", DAMAGES)
-@pytest.mark.parametrize("what", PLACES)
+@pytest.mark.parametrize(
+    ("what", "how"),
+    [
+        pytest.param(what, how, marks=pytest.mark.slow if what != "blobs" and how in ("flipped", "emptied") else ())
+        for what in PLACES
+        for how in DAMAGES
+    ],
+)
 def test_what_is_damaged_at_rest_is_made_again(
     filled: Callable[[bool], Runner], run: Runner, what: str, how: str
 ) -> None:

@@ -400,6 +400,7 @@ def test_a_header_edited_during_the_compilation_spoils_all_that_include_it(site:
         ("#define NAME <string.h>\n#if __has_include(NAME)\n#endif\n", (), "asks for a header by a macro"),
         ("int x;\n", ("-march=native",), "depends on this machine"),
         ("int x;\n", ("-save-temps=obj",), "makes other files than the object"),
+        ("int x;\n", ("-ftest-coverage",), "makes other files than the object"),
         ("int x;\n", ("@{}",), "may read files that are not known"),
         ('#include "rb_add.c"\n', (), "includes a file of the build directory"),
     ],

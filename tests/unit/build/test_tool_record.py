@@ -154,6 +154,11 @@ def test_a_link_that_leads_elsewhere_is_another_compiler(
     link.unlink()
     link.symlink_to(new)
     assert tried(settings, link, environ_with()).digest != first.digest
+    # A driver looks for its programs beside itself, so that one of the same bytes elsewhere may run others.
+    link.unlink()
+    link.symlink_to(forwards(tmp_path / "14" / "gcc", toolchain.path, ":"))
+    with pytest.raises(AssertionError, match="a process was started"):
+        known(link, environ_with())
 
 
 @pytest.mark.parametrize(
