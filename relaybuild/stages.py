@@ -30,7 +30,7 @@ from relaybuild.compilation.passes import PassRunner
 from relaybuild.compilation.programs import Program
 from relaybuild.compilation.slots import Weights
 from relaybuild.compilation.sources import read_model
-from relaybuild.compilation.weights import evaluate_weights
+from relaybuild.compilation.weights import library_weights
 from relaybuild.dataclass import dataclass
 from relaybuild.events import Event
 from relaybuild.identifier import c_identifier
@@ -124,7 +124,7 @@ def make(request: Request, work: Workplace) -> Made:
         generator = CodeGenerator(actions, options, known)
         regions = generator.regions(cut, selection)
         host = generator.host(cut)
-        weights = evaluate_weights(host.with_weights())
+        weights = library_weights(host, actions, known)
     spec = _library(options, host.code, weights, region_sources(regions, selection, options.flags))
     path = work.folder / f"{options.symbol}.so"
     built = _build(spec, work, path, clock)
@@ -249,8 +249,8 @@ def _build(spec: LibrarySpec, work: Workplace, path: Path, clock: _Clock) -> Bui
         cxx=probe_cxx(work.toolchain, cache=work.cache) if needs_cxx else None,
         cache=work.cache,
     )
-    clock.seconds["object"] = sum(built.seconds.get(step, 0.0) for step in ("write", "weights", "object"))
-    clock.seconds["link"] = sum(built.seconds.get(step, 0.0) for step in ("link", "publish"))
+    clock.seconds["object"] = sum(built.seconds.get(step, 0.0) for step in ("write", "object"))
+    clock.seconds["link"] = sum(built.seconds.get(step, 0.0) for step in ("link", "weights", "publish"))
     for stage in ("object", "link"):
         clock.tell(Event(stage, seconds=clock.seconds[stage]))
     return built

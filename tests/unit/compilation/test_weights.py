@@ -1,167 +1,134 @@
-"""The bytes of `@weights`: what the interpreter computes, in order, whatever the number of threads."""
+"""The weights of a library: what decides their digest, and when they are evaluated."""
 
 from __future__ import annotations
 
 import io
-import threading
-import tracemalloc
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from relaybuild.compilation.weights import WeightsPlan, evaluate_weights
+from relaybuild.build.cache.settings import CacheSettings
+from relaybuild.build.cache.store import Cache, open_cache
+from relaybuild.build.trees import TreeInputs
+from relaybuild.build.weights import WeightBlob
+from relaybuild.compilation.actions import Actions
+from relaybuild.compilation.code import CodeDigests
+from relaybuild.compilation.codegens import HostCode
+from relaybuild.compilation.known import Known
+from relaybuild.compilation.plugins import Plugins
+from relaybuild.compilation.programs import Program
+from relaybuild.compilation.slots import Weights
+from relaybuild.compilation.weights import evaluate_weights, library_weights
 from relaybuild.digest import digest_bytes
-from relaybuild.errors import InternalError
-from relaybuild.ir.expr import Constant, Expr, Function, If, Tuple, TupleGetItem, const
-from relaybuild.ir.interpreter import interpret
+from relaybuild.ir.expr import Function, Tuple, const
+from relaybuild.ir.module import IRModule
 from relaybuild.ir.op import call_op
 from relaybuild.partition.backend import GeneratedCode
 
-ALIGNMENT = 64
+VALUES = np.arange(12, dtype="float32").reshape(3, 4)
 
 
-def numbers(*shape: int, seed: int = 3) -> Constant:
-    return const(np.random.default_rng(seed).standard_normal(shape, dtype="float32"))
+def code_of(values: np.ndarray = VALUES, operator: str = "exp", offset: int = 64) -> GeneratedCode:
+    """Code with one weight behind `offset` zeros."""
+    function = Function([], Tuple([call_op(operator, [const(values)])]))
+    return GeneratedCode(weights=function, weight_offsets=(offset,), weight_bytes=offset + 64)
 
 
-def plan_of(*results: Expr) -> WeightsPlan:
-    """Results one after another, each from a multiple of 64 bytes on."""
-    offsets, end = [], 0
-    for result in results:
-        offsets.append(end)
-        kind = result.tensor_type
-        end += -(-max(1, kind.num_elements * kind.itemsize) // ALIGNMENT) * ALIGNMENT
-    return WeightsPlan(Function([], Tuple(results)), tuple(offsets), end)
+def host_of(code: GeneratedCode) -> HostCode:
+    assert code.weights is not None
+    program = Program(Weights(), module=IRModule({"weights": code.weights}))
+    return HostCode(replace(code, weights=None), program, ())
 
 
-def expected(plan: WeightsPlan) -> bytes:
-    """The bytes, by the reference semantics of the whole function."""
-    data = bytearray(plan.num_bytes)
-    for value, offset in zip(interpret(plan.function), plan.offsets):
-        found = np.ascontiguousarray(value).tobytes()
-        data[offset : offset + len(found)] = found
-    return bytes(data)
-
-
-def written(plan: WeightsPlan, threads: int | None = None) -> bytes:
+def content(blob: WeightBlob | None) -> bytes:
+    assert blob is not None
     stream = io.BytesIO()
-    digest = plan.write(stream, threads)
-    assert digest == digest_bytes(stream.getvalue())
+    blob.write(stream)
+    assert len(stream.getvalue()) == blob.size
     return stream.getvalue()
 
 
-def small_results() -> list[Expr]:
-    """Constants, calls that make their result by rows and others, values that several results need."""
-    weight, scale = numbers(40, 24, 3, 3), numbers(24, 1, 1, seed=4)
-    scaled = call_op("multiply", [weight, scale])
-    pair = call_op("split", [numbers(6, 5, seed=5)], indices_or_sections=2, axis=0)
-    packed = call_op("contrib.pack_conv2d", [scaled])
-    return [
-        numbers(7),
-        packed,
-        call_op("contrib.pack_winograd", [scaled]),
-        TupleGetItem(pair, 0),
-        call_op("transpose", [TupleGetItem(pair, 1)], axes=(1, 0)),
-        call_op("contrib.pack_matmul", [call_op("transpose", [numbers(33, 50)], axes=(1, 0))]),
-        call_op("negative", [packed]),
-        packed,
-        const(np.zeros((0, 4), "float32")),
-        const(np.array(2.5, "float64")),
-    ]
+def wanted(operator: str = "exp", values: np.ndarray = VALUES) -> bytes:
+    return bytes(64) + getattr(np, operator)(values).tobytes() + bytes(16)
 
 
-def large_results() -> list[Expr]:
-    """More than is done without threads, in many parts; the rows of one are larger than a part."""
-    return [
-        call_op("contrib.pack_winograd", [numbers(128, 160, 3, 3)]),
-        numbers(300_001),
-        call_op("contrib.pack_matmul", [call_op("multiply", [numbers(40, 30_000), numbers(30_000, seed=4)])]),
-        call_op("contrib.pack_conv2d", [numbers(200, 100, 3, 3)], groups=1),
-    ]
+def known(cache: Cache | None, objection: str = "") -> Known:
+    return Known(CodeDigests(cache, TreeInputs(None)), Plugins(), objection)
 
 
-@pytest.mark.parametrize("results", [small_results, large_results])
-@pytest.mark.parametrize("threads", [1, 2, 7, None])
-def test_the_bytes_are_those_of_the_interpreter(results: Any, threads: int | None) -> None:
-    plan = plan_of(*results())
-    assert written(plan, threads) == expected(plan)
+@pytest.fixture
+def cache(tmp_path: Path, own_cache: None, fixed_code: None) -> Cache:
+    return open_cache(CacheSettings(tmp_path / "cache"))
 
 
-def test_a_function_with_more_in_it_than_calls() -> None:
-    choice = If(const(np.array(True)), numbers(5), numbers(5, seed=9))
-    plan = plan_of(choice, call_op("contrib.pack_matmul", [numbers(3, 4)]))
-    assert written(plan) == expected(plan)
-
-
-def test_what_several_results_need_is_computed_once() -> None:
-    shared = call_op("exp", [numbers(30)])
-    plan = plan_of(*(call_op("multiply", [shared, numbers(30, seed=seed)]) for seed in range(4)))
-    calls: list[str] = []
-    evaluate = shared.op.evaluate
-
-    def counted(values: Any, attrs: Any) -> Any:
-        calls.append("exp")
-        return evaluate(values, attrs)
-
-    object.__setattr__(shared.op, "evaluate", counted)
-    try:
-        written(plan, 3)
-    finally:
-        object.__setattr__(shared.op, "evaluate", evaluate)
-    assert calls == ["exp"]
-
-
-@pytest.mark.parametrize("threads", [1, 3])
-def test_memory_does_not_grow_with_the_weights(threads: int) -> None:
-    class Nowhere:
-        def write(self, data: memoryview) -> int:
-            return len(data)
-
-    weight, factor = numbers(1000, 1024), numbers(1)
-    plan = plan_of(*(call_op("contrib.pack_matmul", [call_op("multiply", [weight, factor])]) for _ in range(12)))
-    tracemalloc.start()
-    try:
-        plan.write(Nowhere(), threads)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert plan.num_bytes > 12 * 4_000_000
-    assert peak < 4 * 4_100_000 + 4 * threads * 600_000
-
-
-def test_results_that_overlap_are_refused() -> None:
-    with pytest.raises(InternalError, match="overlap"):
-        written(WeightsPlan(Function([], Tuple([numbers(32), numbers(32)])), (0, 64), 192))
-
-
-def test_an_error_ends_all_threads() -> None:
-    class Full:
-        def write(self, data: memoryview) -> int:
-            raise OSError("full")
-
-    with pytest.raises(OSError, match="full"):
-        plan_of(*large_results()).write(Full(), 3)
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("weights")]
-
-
-def test_a_blob_is_evaluated_when_it_is_written() -> None:
-    plan = plan_of(*small_results())
-    blob = plan.blob("12")
-    assert (blob.digest, blob.size) == ("12", plan.num_bytes)
-    for _ in range(2):
-        stream = io.BytesIO()
-        blob.write(stream)
-        assert stream.getvalue() == expected(plan)
-
-
-def test_weights_of_generated_code() -> None:
-    plan = plan_of(*small_results())
-    code = GeneratedCode(weights=plan.function, weight_offsets=plan.offsets, weight_bytes=plan.num_bytes)
-    blob = evaluate_weights(code)
+def test_weights_that_are_evaluated_at_once_have_the_digest_of_their_bytes() -> None:
+    blob = evaluate_weights(code_of())
     assert blob is not None
-    assert blob.digest == digest_bytes(expected(plan)).hex
-    stream = io.BytesIO()
-    blob.write(stream)
-    assert stream.getvalue() == expected(plan)
+    assert content(blob) == wanted()
+    assert blob.digest == digest_bytes(wanted()).hex
     assert evaluate_weights(GeneratedCode()) is None
+
+
+def test_what_decides_the_bytes_decides_the_digest(cache: Cache) -> None:
+    codes = [
+        code_of(),
+        code_of(VALUES + 1),
+        code_of(operator="tanh"),
+        code_of(offset=128),
+        code_of(VALUES.reshape(4, 3)),
+    ]
+    with cache:
+        actions = Actions(cache, Weights(), "demo")
+        digests = [getattr(library_weights(host_of(code), actions, known(cache)), "digest", None) for code in codes]
+        again = library_weights(host_of(code_of(VALUES.copy())), actions, known(cache))
+    assert None not in digests
+    assert len(set(digests)) == len(digests)
+    assert again is not None
+    assert again.digest == digests[0]
+    assert content(again) == wanted()
+
+
+def test_weights_are_evaluated_when_they_are_written(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HostCode, "with_weights", lambda self: pytest.fail("the weights were evaluated"))
+    with cache:
+        blob = library_weights(host_of(code_of()), Actions(cache, Weights(), "demo"), known(cache))
+    assert blob is not None
+    assert blob.size == 128
+    monkeypatch.undo()
+    assert content(blob) == wanted()
+
+
+def test_code_that_is_not_what_runs_is_in_no_digest(cache: Cache) -> None:
+    with cache:
+        actions = Actions(cache, Weights(), "demo")
+        blob = library_weights(host_of(code_of()), actions, known(cache, "the code was changed"))
+    assert blob is not None
+    assert blob.digest == digest_bytes(wanted()).hex
+
+
+def test_without_a_cache_nothing_is_taken_for_equal() -> None:
+    actions = Actions(None, Weights(), "demo")
+    first, second = (library_weights(host_of(code_of()), actions, known(None)) for _ in range(2))
+    assert content(first) == content(second) == wanted()
+    assert first is not None
+    assert second is not None
+    assert first.digest != second.digest
+
+
+def test_how_weights_are_evaluated_is_in_their_digest_and_passes_are_not(fixed_code: None) -> None:
+    codes = CodeDigests(None, TreeInputs(None))
+    reached = codes._closure("relaybuild.compilation.evaluation")
+    assert {"relaybuild.ir.ops.contrib_pack", "relaybuild.ir.ops.arithmetic", "relaybuild.ir.interpreter"} <= reached
+    assert not [
+        name for name in reached if name.startswith(("relaybuild.passes", "relaybuild.build", "relaybuild.lower"))
+    ]
+
+
+def test_code_without_weights(cache: Cache) -> None:
+    with cache:
+        assert (
+            library_weights(HostCode(GeneratedCode(), None, ()), Actions(cache, Weights(), "demo"), known(cache))
+            is None
+        )
