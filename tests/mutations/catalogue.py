@@ -5,6 +5,7 @@ A mutation is a file `<name>.diff`: for each change the lines that go and those 
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -101,7 +102,12 @@ def _tests(cell: str) -> Iterator[TestName]:
 
 def _path_of(file: str) -> str:
     """The one file of tests with that name, or that end of its path."""
-    found = [path for path in (ROOT / "tests").rglob("test_*.py") if f"/{path}".endswith(f"/{file}.py")]
+    found = [path for path in _files() if path.endswith(f"/{file}.py")]
     if len(found) != 1:
         raise ValueError(f"there are {len(found)} files of tests '{file}.py', expected one")
-    return found[0].relative_to(ROOT).as_posix()
+    return found[0]
+
+
+@functools.cache
+def _files() -> list[str]:
+    return [path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py")]
