@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -28,42 +28,68 @@ class Pool2D:
 
 
 def pool2d_kernel(pool: Pool2D, body: Body, machine: Machine) -> Kernel:
-    """The kernel of a windowed pooling; input 0 is the data. A unit is one row of one channel block.
+    """The kernel of a windowed pooling; input 0 is the data. A unit is one row of one channel block, or two.
 
     Where windows overlap much, each input column is first reduced over the window's rows, into scratch memory that has
-    neutral columns where the image is padded; then neighbouring columns are reduced.
+    neutral columns where the image is padded; then neighbouring columns are reduced. Where windows one below the other
+    overlap, two rows are computed together: what both need is reduced once.
     """
     builder = Builder()
     out = body.output.layout
     batch, _, height, width = out.shape
     separable = pool.size[0] > 1 and pool.size[1] > pool.strides[1] + 1
+    overlaps = separable and pool.dilation[0] == 1 and pool.size[0] > 2 * pool.strides[0] and height > 1
+    together = 2 if overlaps else 1
     if separable:
-        _clear_columns(builder, pool, width, machine.lanes)
-    with builder.share(batch * out.num_blocks * height) as unit:
-        row = builder.let_index("y", unit % height)
-        block = builder.let_index("block", unit // height % out.num_blocks)
-        image = builder.let_index("image", unit // (height * out.num_blocks))
-        row_range = _window(builder, pool, 0, row, body)
+        _clear_columns(builder, together * _columns(pool, width), pool.reduce, machine.lanes)
+    groups = -(-height // together)
+    with builder.share(batch * out.num_blocks * groups) as unit:
+        group = builder.let_index("group", unit % groups)
+        block = builder.let_index("block", unit // groups % out.num_blocks)
+        image = builder.let_index("image", unit // (groups * out.num_blocks))
         whole_mask = pad_mask(builder, out, block, 0, BLOCK) if machine.lanes == BLOCK else None
-        start = image, block, Index.of(0), row
-        site = _Site(builder, pool, body, machine, start, row_range, whole_mask, separable)
-        if separable:
-            _reduce_columns(site)
-        for begin, end, clipped in _ranges(pool, body, width, separable):
-            tile = 1 if clipped else _tile_width(end - begin, machine)
-            whole = (end - begin) // tile * tile
-            with builder.loop("x", begin + whole, begin, step=tile, last=begin + whole - tile) as x:
-                _tile(site, x, tile, clipped=clipped)
-            if begin + whole < end:
-                _tile(site, Index.of(begin + whole), end - begin - whole, clipped=clipped)
-        zero_halo(builder, body.output, image, block, row, 1)
-    scratch_bytes = 4 * _columns(pool, width) * BLOCK if separable else 0
+
+        def rows(first: Index, count: int) -> None:
+            sites = []
+            for number in range(count):
+                row = builder.let_index("y", first + number)
+                at = image, block, Index.of(0), row
+                window = _window(builder, pool, 0, row, body)
+                sites.append(_Site(builder, pool, body, machine, at, window, whole_mask, separable, number))
+            if separable:
+                _reduce_columns(sites)
+            for site in sites:
+                _row(site)
+
+        if height % together == 0:
+            rows(group * together, together)
+        else:
+            with builder.branch(f"{group} < {groups - 1}") as branch:
+                rows(builder.let_index("first", group * together), together)
+            with builder.block(branch.otherwise):
+                rows(Index.of(height - 1), 1)
+    scratch_bytes = 4 * together * _columns(pool, width) * BLOCK if separable else 0
     return body.kernel(builder.body, machine.lanes, scratch_bytes)
+
+
+def _row(site: _Site) -> None:
+    """A row of outputs."""
+    builder, pool, body = site.builder, site.pool, site.body
+    for begin, end, clipped in _ranges(pool, body, body.output.layout.shape[3], site.separable):
+        tile = 1 if clipped else _tile_width(end - begin, site.machine)
+        whole = (end - begin) // tile * tile
+        with builder.loop("x", begin + whole, begin, step=tile, last=begin + whole - tile) as x:
+            _tile(site, x, tile, clipped=clipped)
+        if begin + whole < end:
+            _tile(site, Index.of(begin + whole), end - begin - whole, clipped=clipped)
+    image, block, _, row = site.at
+    zero_halo(builder, body.output, image, block, row, 1)
 
 
 @dataclass(frozen=True)
 class _Site:
-    """One row of one vector of channels: `at` is (image, block, half, row), `rows` what `_window` gives for the row.
+    """One row of one vector of channels: `at` is (image, block, half, row), `rows` what `_window` gives for the row,
+    `number` counts the rows that are computed together.
 
     `halves` makes such sites of one whose half is none yet.
     """
@@ -76,6 +102,7 @@ class _Site:
     rows: tuple[str, str, Index]
     mask: str | None
     separable: bool
+    number: int
 
     def channel(self, lane: Axis) -> Index:
         _, block, h, _ = self.at
@@ -93,7 +120,8 @@ class _Site:
 
     def column(self, number: Index) -> str:
         """The C text of the place in scratch memory of a column."""
-        return f"columns + {number * BLOCK + self.at[2] * self.machine.lanes}"
+        before = self.number * _columns(self.pool, self.body.output.layout.shape[3])
+        return f"columns + {(number + before) * BLOCK + self.at[2] * self.machine.lanes}"
 
     def load(self, row: Index, column: Index) -> str:
         """The vector of channels at a pixel of the image."""
@@ -131,35 +159,55 @@ def _columns(pool: Pool2D, width: int) -> int:
     return (width - 1) * pool.strides[1] + (pool.size[1] - 1) * pool.dilation[1] + 1
 
 
-def _clear_columns(builder: Builder, pool: Pool2D, width: int, lanes: int) -> None:
+def _clear_columns(builder: Builder, count: int, reduce: str, lanes: int) -> None:
     """Make every column in scratch memory neutral; those outside the image stay so."""
     builder.evaluate("float *const columns = scratch")
-    with builder.loop("c", _columns(pool, width) * (BLOCK // lanes)) as c:
-        builder.evaluate(f"rb_store(columns + {c * lanes}, rb_splat({_neutral(pool.reduce)}))")
+    with builder.loop("c", count * (BLOCK // lanes)) as c:
+        builder.evaluate(f"rb_store(columns + {c * lanes}, rb_splat({_neutral(reduce)}))")
 
 
-def _reduce_columns(whole_site: _Site) -> None:
-    """Reduce each column of the image that a window reads over the window's rows, some columns at a time."""
+def _reduce_columns(sites: Sequence[_Site]) -> None:
+    """Reduce each column of the image that a window reads over the window's rows, some columns at a time.
+
+    The windows of two rows read three runs of the image's rows: the first window's alone, both, the second's alone.
+    """
+    whole_site = sites[0]
     builder, pool = whole_site.builder, whole_site.pool
     left = pool.padding[1]
     extent = min(
         whole_site.body.inputs[0].layout.shape[3], _columns(pool, whole_site.body.output.layout.shape[3]) - left
     )
-    first, last, start = whole_site.rows
+    windows = [(Index.opaque(first), Index.opaque(last), start) for first, last, start in (site.rows for site in sites)]
 
     def reduce(column: Index, count: int) -> None:
         with whole_site.halves() as site:
             reduce_half(site, column, count)
 
     def reduce_half(site: _Site, column: Index, count: int) -> None:
+        def accumulate(acc: str, begin: Index, end: Index, start: Index) -> None:
+            with builder.loop("kr", end, begin) as kr, builder.loop("i", count, unroll=True) as i:
+                site.accumulate(f"{acc}[{i}]", site.load(start + kr * pool.dilation[0], column + i))
+
+        def keep(acc: str, number: int) -> None:
+            place = replace(site, number=number).column
+            with builder.loop("i", count, unroll=True) as i:
+                builder.evaluate(f"rb_store({place(column + i + left)}, {acc}[{i}])")
+
         acc = site.accumulators(count)
-        with (
-            builder.loop("kr", Index.opaque(last), Index.opaque(first)) as kr,
-            builder.loop("i", count, unroll=True) as i,
-        ):
-            site.accumulate(f"{acc}[{i}]", site.load(start + kr * pool.dilation[0], column + i))
+        if len(windows) == 1:
+            accumulate(acc, *windows[0])
+            keep(acc, 0)
+            return
+        (first, last, start), (next_first, next_last, next_start) = windows
+        down = pool.strides[0]
+        accumulate(acc, next_first + down, last, start)
+        other = builder.declare("rb_v", "acc", (count,))
         with builder.loop("i", count, unroll=True) as i:
-            builder.evaluate(f"rb_store({site.column(column + i + left)}, {acc}[{i}])")
+            builder.assign(f"{other}[{i}]", f"{acc}[{i}]")
+        accumulate(acc, first, next_first + down, start)
+        keep(acc, 0)
+        accumulate(other, last - down, next_last, next_start)
+        keep(other, 1)
 
     if extent <= 0:
         return
@@ -232,12 +280,40 @@ def _half_tile(site: _Site, x: Index, count: int, *, clipped: bool) -> None:
 def _gather_columns(site: _Site, acc: str, x: Index, count: int) -> None:
     """Combine neighbouring columns of scratch memory."""
     pool = site.pool
+    if pool.strides[1] == pool.dilation[1] == 1 and count > 1 and _LEAST_SHARED <= pool.size[1] <= _MOST_UNROLLED:
+        _gather_runs(site, acc, x, count)
+        return
     with (
         site.builder.loop("kc", pool.size[1], unroll=pool.size[1] <= _MOST_UNROLLED) as kc,
         site.builder.loop("i", count, unroll=True) as i,
     ):
         column = (x + i) * pool.strides[1] + kc * pool.dilation[1]
         site.accumulate(f"{acc}[{i}]", f"rb_load({site.column(column)})")
+
+
+_LEAST_SHARED = 4
+"""Taps of a window's row from which neighbouring windows share what runs of their columns are combined to."""
+
+
+def _gather_runs(site: _Site, acc: str, x: Index, count: int) -> None:
+    """Combine neighbouring columns by runs of two, four and so on, each of two shorter ones, to windows."""
+    builder, pool = site.builder, site.pool
+    size = pool.size[1]
+    length, runs = 1, builder.declare("rb_v", "runs", (count + size - 1,))
+    with builder.loop("i", count + size - 1, unroll=True) as i:
+        builder.assign(f"{runs}[{i}]", f"rb_load({site.column(x + i)})")
+    offset = 0
+    while True:
+        if size & length:
+            with builder.loop("i", count, unroll=True) as i:
+                site.accumulate(f"{acc}[{i}]", f"{runs}[{i + offset}]")
+            offset += length
+        if 2 * length > size:
+            return
+        longer = builder.declare("rb_v", "runs", (count + size - 2 * length,))
+        with builder.loop("i", count + size - 2 * length, unroll=True) as i:
+            builder.assign(f"{longer}[{i}]", _combine(pool.reduce, f"{runs}[{i}]", f"{runs}[{i + length}]"))
+        length, runs = 2 * length, longer
 
 
 _MOST_UNROLLED = 8
