@@ -8,6 +8,7 @@ it, whatever else their libraries have.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -95,6 +96,7 @@ class CachedBuild:
         edges: tuple[FinishedEdge, ...] = ()
         begun: list[Unit] = []
         missing = [known for known in objects if known.hit is None]
+        end = time.monotonic() + _WAIT_SECONDS
         while missing:
             with contextlib.ExitStack() as claims:
                 ours = [known for known in missing if self._has_claimed(known, claims)]
@@ -102,7 +104,7 @@ class CachedBuild:
                 absent = [known for known in ours if not self._is_there_now(known)]
                 edges += self._compile(absent, begun, len(edges), len(missing) - len(ours))
             # Waited for while nothing is claimed here, so that no two processes wait for each other.
-            late = [known for known in missing if known not in ours and not self._comes_from_others(known)]
+            late = [known for known in missing if known not in ours and not self._comes_from_others(known, end)]
             if len(late) == len(missing):
                 edges += self._compile(late, begun, len(edges), 0)
                 break
@@ -114,10 +116,10 @@ class CachedBuild:
         """Whether this process is to make an object: no other one is at it."""
         return known.action is None or claims.enter_context(self.cache.claim(known.action, 0.0))
 
-    def _comes_from_others(self, known: KnownObject) -> bool:
-        """Wait for the process that makes an object; whether it is in its place then."""
+    def _comes_from_others(self, known: KnownObject, end: float) -> bool:
+        """Wait for the process that makes an object, until the clock says `end`; whether it is in its place then."""
         assert known.action is not None
-        with self.cache.claim(known.action, _WAIT_SECONDS):
+        with self.cache.claim(known.action, max(end - time.monotonic(), 0.0)):
             return self._is_there_now(known)
 
     def _is_there_now(self, known: KnownObject) -> bool:

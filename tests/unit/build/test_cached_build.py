@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
 import json
@@ -16,11 +17,13 @@ import pytest
 from relaybuild.build import library as library_module
 from relaybuild.build.cache.archive import export_entries, import_entries
 from relaybuild.build.cache.explain import explain
-from relaybuild.build.cache.journal import MissReason, Storing
+from relaybuild.build.cache.journal import Looked, MissReason, Storing
 from relaybuild.build.cache.settings import CacheSettings, Mode
 from relaybuild.build.cache.store import open_cache
 from relaybuild.build.cache.upkeep import count, entries
+from relaybuild.build.cached_build import CachedBuild
 from relaybuild.build.library import Unit, build_library
+from relaybuild.build.object_layer import KnownObject
 from relaybuild.build.toolchain import Toolchain
 from relaybuild.digest import digest_bytes
 from relaybuild.errors import ToolError, UserError
@@ -138,6 +141,48 @@ def test_two_processes_at_once_do_the_work_once(site: Site) -> None:
     assert answers[0]["library"] == answers[1]["library"]
     assert sum(answer["executed"]["object"] for answer in answers) == 3
     assert sum(answer["executed"]["link"] for answer in answers) == 1
+
+
+@pytest.mark.parametrize("names", [{"rb_add"}, {"rb_add", "rb_mul", "main"}])
+def test_objects_that_another_process_was_to_make_and_did_not_are_made(
+    site: Site, monkeypatch: pytest.MonkeyPatch, names: set[str]
+) -> None:
+    claimed = CachedBuild._has_claimed
+    monkeypatch.setattr(
+        CachedBuild,
+        "_has_claimed",
+        lambda self, known, claims: known.unit.name not in names and claimed(self, known, claims),
+    )
+    assert site.build().executed == {"object": 3, "link": 1}
+    assert site.build(name="second").executed == NOTHING
+
+
+def test_objects_that_another_process_has_made_meanwhile_are_not_made(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claimed = CachedBuild._has_claimed
+
+    def wait(self: CachedBuild, known: KnownObject, claims: contextlib.ExitStack) -> bool:
+        monkeypatch.setattr(CachedBuild, "_has_claimed", claimed)
+        other = Site(site.folder, site.toolchain, site.cache)
+        other.build(other.spec(ADD, MUL, weights=None), name="other")
+        return known.unit.name != "rb_add"
+
+    monkeypatch.setattr(CachedBuild, "_has_claimed", wait)
+    report = site.build()
+    assert report.executed == {"object": 1, "link": 1}
+    assert {name: event.reason for name, event in looked(site).items()} == {
+        "rb_add.c": None,
+        "rb_mul.c": None,
+        "main.c": MissReason.NEVER_SEEN,
+    }
+
+
+def looked(site: Site) -> dict[str, Looked]:
+    """What was asked for each object; each was asked for once, as far as the journal says."""
+    events = [event for event in site.journal.looked if event.layer == "object"]
+    assert len(events) == len({event.name for event in events})
+    return {event.name: event for event in events}
 
 
 def test_an_edited_unit_is_compiled_alone_and_linked(site: Site) -> None:

@@ -274,6 +274,23 @@ def test_eight_processes_do_the_same_work_once(tmp_path: Path, start: Start) -> 
     assert sorted(map(int, log.read_text().split())) == list(range(12))
 
 
+def test_a_process_killed_at_any_step_leaves_a_cache_that_is_right(tmp_path: Path, start: Start) -> None:
+    killer = start("die_at_each_step", tmp_path)
+    output, _ = killer.communicate(timeout=TIMEOUT)
+    assert killer.returncode == 0
+    assert int(output) > 20
+    outputs = {"a": b"1" * 2000, "b": b"2" * 3000}
+    found = set()
+    for step in range(int(output)):
+        with open_cache(CacheSettings(tmp_path / str(step))) as cache:
+            assert cache.run(worker_action(1), lambda: outputs) == outputs
+            found.add(cache.journal.looked[0].reason)
+            assert cache.journal.failed == [], step
+        with open_cache(CacheSettings(tmp_path / str(step))) as cache:
+            assert cache.run(worker_action(1), never) == outputs
+    assert found == {None, MissReason.NEVER_SEEN}
+
+
 def test_processes_killed_at_any_moment_leave_a_cache_that_is_right(tmp_path: Path, start: Start) -> None:
     killer = start("die", tmp_path / "cache", 50, 7)
     output, _ = killer.communicate(timeout=TIMEOUT)

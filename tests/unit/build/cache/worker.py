@@ -8,7 +8,9 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from relaybuild.build.cache.action import Action, ActionBuilder
 from relaybuild.build.cache.folder import open_folder
@@ -105,6 +107,44 @@ def die(folder: str, count: str, seed: str) -> None:
         _, status = os.waitpid(child, 0)
         died += os.WIFSIGNALED(status)
     print(died)
+
+
+CHANGES = ("link", "mkdir", "open", "rename", "replace", "unlink", "utime", "write")
+"""Functions of `os` by which the cache changes files."""
+
+
+def die_at_each_step(folder: str) -> None:
+    """Kill processes that store a result in a cache of their own, each before another change of a file; print in how
+    many folders they have left something."""
+    step, status = 0, 1
+    while status:
+        child = os.fork()
+        if child == 0:
+            _die_before(step)
+            with open_cache(CacheSettings(Path(folder, str(step)))) as cache:
+                cache.run(action(1), lambda: {"a": b"1" * 2000, "b": b"2" * 3000}, slot="place")
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        step += 1
+    print(step)
+
+
+def _die_before(step: int) -> None:
+    """Let this process be killed when it has changed files so many times."""
+    left = step
+
+    def counted(change: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return change(*arguments, **options)
+
+        return call
+
+    for name in CHANGES:
+        setattr(os, name, counted(getattr(os, name)))
 
 
 def read(folder: str, seconds: str) -> None:
