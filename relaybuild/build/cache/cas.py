@@ -69,8 +69,13 @@ class BlobStore:
             self._publish(self._folder.write_new(data, self._folder.blob_mode), digest)
         return digest
 
-    def put_file(self, source: Path) -> Digest:
-        """Keep a copy of a file; the digest is that of the copy. Raises OSError, leaving nothing incomplete."""
+    def put_file(self, source: Path, known: Digest | None = None) -> Digest:
+        """Keep a copy of a file; the digest is that of the copy. Raises OSError, leaving nothing incomplete.
+
+        Where there is a blob of the digest that the file is `known` to have, the file is not read.
+        """
+        if known is not None and self._keep(known):
+            return known
         temporary = self._folder.temporary()
         with open(source, "rb", buffering=0) as file, self._folder.creating(temporary) as copy:
             _copy(file.fileno(), copy)

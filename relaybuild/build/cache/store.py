@@ -438,7 +438,9 @@ class Cache:
             contents = outputs[output.name]
             if output.contents is not None or isinstance(contents, Digest):
                 continue
-            digest = blobs.put_file(contents) if isinstance(contents, Path) else blobs.put_bytes(contents)
+            digest = (
+                blobs.put_file(contents, output.digest) if isinstance(contents, Path) else blobs.put_bytes(contents)
+            )
             if digest != output.digest:
                 raise OSError(f"'{output.name}' was changed while it was stored")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import stat
 import threading
 from collections.abc import Callable
@@ -54,6 +55,14 @@ def test_bytes_and_files_are_kept_under_their_digest(blobs: BlobStore, tmp_path:
     assert [blob.hex for blob in blobs.blobs()] == [digest_bytes(DATA).hex]
 
 
+def test_a_file_whose_blob_is_there_is_not_read(blobs: BlobStore, tmp_path: Path) -> None:
+    digest = digest_bytes(DATA)
+    with pytest.raises(FileNotFoundError):
+        blobs.put_file(tmp_path / "absent", digest)
+    blobs.put_bytes(DATA)
+    assert blobs.put_file(tmp_path / "absent", digest) == digest
+
+
 @pytest.mark.parametrize("name", DAMAGES)
 @pytest.mark.parametrize("use", ["read", "verify", "copy_out"])
 def test_a_damaged_blob_is_never_used_and_can_be_kept_again(
@@ -96,7 +105,7 @@ def test_files_of_other_processes_are_no_blobs(blobs: BlobStore, folder: CacheFo
     assert [blob.hex for blob in blobs.blobs()] == [digest.hex]
     for part in temporary.name.split("-"):
         assert temporary.name != part
-    assert not cas._BLOB_NAME.fullmatch(temporary.name)
+    assert not re.fullmatch(cas._BLOB_NAME, temporary.name)
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO])
