@@ -16,7 +16,7 @@ import sqlite3
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -116,6 +116,10 @@ class DatabaseIndex:
             return bool(write(_key(kind, name), stored))
 
         return self._guarded(ask)
+
+    def replace(self, kind: str, values: Mapping[str, bytes]) -> None:
+        now = _LAST_USE.pack(time.time())
+        self._in_batches([*values], lambda cache, name: cache.set(_key(kind, name), now + values[name]))
 
     def delete(self, kind: str, names: Sequence[str]) -> None:
         self._in_batches(names, lambda cache, name: cache.delete(_key(kind, name)))

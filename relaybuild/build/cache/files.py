@@ -6,7 +6,7 @@ import contextlib
 import errno
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from relaybuild.build.cache.folder import CacheFolder, remove
@@ -39,6 +39,10 @@ class FileIndex:
             return self._folder.publish(temporary, path, replace=replace)
         except OSError as error:
             raise _failure(error) from error
+
+    def replace(self, kind: str, values: Mapping[str, bytes]) -> None:
+        for name, value in values.items():
+            self.put(kind, name, value, replace=True)
 
     def delete(self, kind: str, names: Sequence[str]) -> None:
         for name in names:

@@ -42,6 +42,7 @@ class Records:
         self._secret = secret
         self._clock = clock
         self._used: dict[str, set[str]] = {}
+        self._memo: dict[str, Digest] = {}
         self._was_replaced = False
         self._index = self._opened(open_index)
 
@@ -100,6 +101,8 @@ class Records:
         """The digest that was remembered under the name of a file's state."""
         if self._folder.is_network:
             return None
+        if name in self._memo:
+            return self._memo[name]
         try:
             payload = self.read(MEMO, name)
         except RecordError as error:
@@ -108,20 +111,25 @@ class Records:
         return read_reference(payload) if payload is not None else None
 
     def remember(self, name: str, digest: Digest) -> None:
-        """Remember a digest under the name of a file's state, if the folder can be written."""
+        """Remember a digest under the name of a file's state, if the folder can be written: from `flush` on, because a
+        compilation has hundreds."""
         if self._folder.is_writable and not self._folder.is_network:
-            try:
-                self.write(MEMO, name, reference(digest), replace=True)
-            except IndexFailure as failure:
-                self._fail(failure.reason, str(failure))
+            self._memo[name] = digest
 
     def flush(self) -> None:
-        """Write down what was used, and let go of the index."""
+        """Write down what was used and what is to be remembered, and let go of the index."""
         if self._folder.is_writable:
+            self._write_memo()
             for kind, names in self._used.items():
                 self._asked(lambda index, kind=kind, names=names: index.touch(kind, sorted(names), self._clock()))
         self._used.clear()
         self._index.close()
+
+    def _write_memo(self) -> None:
+        records = {name: seal(MEMO, name, reference(digest), self._secret) for name, digest in self._memo.items()}
+        self._memo.clear()
+        if records:
+            self._asked(lambda index: index.replace(MEMO, records))
 
     def _asked(self, ask: Callable[..., T], kind: str = "", name: str = "") -> T | None:
         try:

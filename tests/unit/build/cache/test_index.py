@@ -49,6 +49,13 @@ def test_the_first_value_stays_unless_it_is_replaced(index: Index) -> None:
     assert row.value == b"third"
 
 
+def test_many_values_are_replaced_at_once(index: Index) -> None:
+    assert index.put("memo", NAMES[0], b"old")
+    values = {f"{number:064x}": b"%d" % number for number in range(250)} | {NAMES[0]: b"new"}
+    index.replace("memo", values)
+    assert {row.name: row.row.value for row in index.rows()} == values
+
+
 def test_kinds_do_not_share_names(index: Index) -> None:
     for kind in ("ac/main", "ac/pr/1", "slot", "memo"):
         assert index.put(kind, NAMES[0], kind.encode())
