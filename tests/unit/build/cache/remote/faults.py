@@ -17,16 +17,20 @@ SLOW_SECONDS = 30.0
 
 @dataclass
 class Faults:
-    """What a server has, by path, and how it answers: `fault` gives a word for a request, or None where all is well.
+    """What a server has, by path, and how it answers.
 
-    `requests` are those that came, and `tokens` what they were authorized by. Each waits for `delay` seconds.
+    `fault` gives a word for a request, or None where all is well; `keep` makes of what is put what is kept. `requests`
+    are those that came, and `tokens` what they were authorized by. Each waits for `delay` seconds; redirections lead to
+    `place`.
     """
 
     files: dict[str, bytes] = field(default_factory=dict)
     fault: Callable[[str, str], str | None] = lambda method, path: None
+    keep: Callable[[str, bytes], bytes] = lambda path, body: body
     requests: list[tuple[str, str]] = field(default_factory=list)
     tokens: set[str | None] = field(default_factory=set)
     delay: float = 0.0
+    place: str = "http://other.example/"
     port: int = 0
     ended: threading.Event = field(default_factory=threading.Event)
 
@@ -62,8 +66,7 @@ def faulty_server() -> Iterator[Faults]:
     class Handler(_Handler):
         faults = state
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    server = _Server(("127.0.0.1", 0), Handler)
     state.port = server.server_port
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
@@ -74,6 +77,12 @@ def faulty_server() -> Iterator[Faults]:
         server.shutdown()
         server.server_close()
         thread.join(10)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+    """With fewer, clients that come at the same time have to knock twice."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -98,7 +107,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         word = self._begin()
         if word is None:
-            self.faults.files[self.path] = body
+            self.faults.files[self.path] = self.faults.keep(self.path, body)
             self._answer(201, b"")
         else:
             self._go_wrong(word, body)
@@ -145,7 +154,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif word == "page":
             self._answer(200, b"<html>please log in</html>")
         elif word == "redirect":
-            self._answer(302, b"", Location="http://other.example/")
+            self._answer(302, b"", Location=self.faults.place)
         elif word == "altered":
             self._answer(200, bytes([*body[:-1], body[-1] ^ 1]))
         elif word == "cut":

@@ -13,6 +13,7 @@ from build.cache.conftest import action
 from relaybuild.build.cache.action import Action
 from relaybuild.build.cache.hit import Hit, Miss
 from relaybuild.build.cache.journal import MissReason, Storing
+from relaybuild.build.cache.record import Result
 from relaybuild.build.cache.remote import gate
 from relaybuild.build.cache.settings import CacheSettings, Mode, RemoteSettings
 from relaybuild.build.cache.store import Cache, open_cache
@@ -434,6 +435,25 @@ def test_the_doctor_says_what_a_server_is_and_what_is_wrong(machines: Machines, 
         assert "HTML" in _problem(cache)
         server.fault = lambda method, path: "403"
         assert "refused" in _problem(cache)
+
+
+def test_the_doctor_says_that_a_server_drops_seals(machines: Machines, server: Faults) -> None:
+    server.keep = lambda path, body: Result.decode(body).encode() if "/ac/" in path else body
+    with machines("a", secret=SECRET).open() as cache:
+        assert "without the seal" in _problem(cache)
+    made(machines("b", secret=SECRET))
+    assert reason(made(machines("c", secret=SECRET))) is MissReason.TRUST
+
+
+def test_a_redirection_is_not_followed(machines: Machines, server: Faults) -> None:
+    with faulty_server() as other:
+        server.place = f"{other.url}/elsewhere"
+        server.fault = lambda method, path: "redirect"
+        settings = replace(machines("a").settings, remote=RemoteSettings(server.url, token="sesame"))
+        with open_cache(settings) as cache:
+            cache.run(action(), lambda: OUTPUTS)
+        assert other.requests == []
+    assert "remote-protocol" in errors(cache)
 
 
 def _problem(cache: Cache) -> str:
