@@ -153,7 +153,7 @@ class _Keyed(Generic[T]):
             self._notes.write(_NOTE, self._base.key(self._namespace), json.dumps(asked).encode())
             self._correct_key(looked_up, action)
         packed = self._step.pack(made)
-        self._cache.store(action, packed, slot=self._slot, seconds=seconds)
+        self._cache.store(action, packed, slot=self._slot, seconds=seconds, inputs=self._weights.files)
         return made, packed
 
     def _action(self, asked: tuple[Origin, ...]) -> Action:

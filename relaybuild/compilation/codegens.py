@@ -145,6 +145,7 @@ class CodeGenerator:
 
     def _describe_backend(self, builder: ActionBuilder, backend: Backend, options: CodegenOptions) -> None:
         builder.input("impl/step", self._known.codes.of_step(__name__))
+        builder.input("impl/numpy", self._known.codes.package("numpy"))
         add_backend_code(builder, backend, self._known.codes)
         self._known.plugins.add_to_codegen(builder, backend.tag)
         for item in dataclasses.fields(options.target):

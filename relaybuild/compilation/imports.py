@@ -7,7 +7,7 @@ is looked up by what it was read as.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from relaybuild.artifact.request import Request
 from relaybuild.build.cache.action import ActionBuilder
+from relaybuild.build.cache.memo import FileState, Inputs
 from relaybuild.compilation.actions import Actions, Outputs, Step
 from relaybuild.compilation.known import Known
 from relaybuild.compilation.passes import program_outputs, read_program
@@ -50,13 +51,30 @@ class Imported:
         return cls(Program(weights, module=source.module), source.inputs, source.outputs, source.provenance)
 
 
+class ModelFiles(Inputs):
+    """The files of a model, known by their states alone: contents count where they are asked for."""
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        """Raises OSError for one that cannot be read."""
+        super().__init__(None)
+        self._states = {path: FileState.of(path) for path in paths}
+
+    def __iter__(self) -> Iterator[Path]:
+        return iter(self._states)
+
+    def changed(self) -> list[Path]:
+        """The files that are not any more what they were: what was read of them may be of both."""
+        return [path for path, state in self._states.items() if not _is_still(path, state)]
+
+
 @dataclass(frozen=True)
 class OnnxFile:
-    """An ONNX model's file and its structure."""
+    """An ONNX model's file, its structure, and this and the other files that hold its weights, as they were before."""
 
     path: Path
     data: memoryview
     structure: Structure
+    files: ModelFiles
 
     @classmethod
     def read(cls, model: object) -> OnnxFile | None:
@@ -67,14 +85,21 @@ class OnnxFile:
         try:
             from relaybuild.frontend.onnx.mapped import map_file, slices_beside
 
+            files = ModelFiles([path])
             data = map_file(path)
-            return cls(path, data, structure_of(data, slices_beside(path)))
+            structure = structure_of(data, slices_beside(path))
+            if structure.files:
+                # what small initializers hold in them is read behind their states
+                files = ModelFiles([path, *(path.parent / name for name in sorted(structure.files))])
+                structure = structure_of(data, slices_beside(path))
+            return cls(path, data, structure, files)
         except (OSError, WireError, ValueError):
             return None
 
     def weights(self) -> Weights:
         """Its weights, in the order of the file."""
-        return Weights([Given(self._loader(name, place)) for name, place in self.structure.weights.items()])
+        given = [Given(self._loader(name, place)) for name, place in self.structure.weights.items()]
+        return Weights(given, self.files)
 
     def _loader(self, name: str, place: WeightPlace) -> Callable[[], NDArray[Any]]:
         def load() -> NDArray[Any]:
@@ -128,6 +153,13 @@ def import_step(request: Request, file: OnnxFile | None, actions: Actions, known
         return Imported(program, tuple(found["inputs"]), tuple(found["outputs"]), found["provenance"])
 
     return actions.run(Step(LAYER, "onnx", LAYER, describe, execute, _pack, unpack), objection=known.objection)
+
+
+def _is_still(path: Path, state: FileState) -> bool:
+    try:
+        return FileState.of(path) == state
+    except OSError:
+        return False
 
 
 def _read(request: Request, actions: Actions) -> Imported:

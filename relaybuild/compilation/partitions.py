@@ -67,6 +67,7 @@ def partition_step(
         builder.input("in/module", program.digest)
         builder.input("impl/step", known.codes.of_step(__name__))
         builder.input("impl/partition", known.codes.of("relaybuild.partition.pipeline"))
+        builder.input("impl/numpy", known.codes.package("numpy"))
         for backend in cut.selection.backends:
             add_backend_code(builder, backend, known.codes)
         known.plugins.add_to_partition(builder)

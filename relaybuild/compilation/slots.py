@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,9 @@ from numpy.typing import NDArray
 from relaybuild.digest import Digest, Hasher, digest_bytes
 from relaybuild.ir.dtypes import numpy_dtype
 from relaybuild.ir.expr import Constant
+
+if TYPE_CHECKING:
+    from relaybuild.build.cache.memo import Inputs
 
 Origin: TypeAlias = "int | str"
 """Where a weight comes from: its number in the model, or the digest of a constant's type and elements."""
@@ -33,7 +36,9 @@ class Given:
 class Weights:
     """A model's weights, and the constants that steps have made; arrays are taken when they are asked for."""
 
-    def __init__(self, given: Sequence[Given] = ()) -> None:
+    def __init__(self, given: Sequence[Given] = (), files: Inputs | None = None) -> None:
+        """`files` are those that arrays are read from."""
+        self.files = files
         self._given = list(given)
         self._arrays: dict[Origin, NDArray[Any]] = {}
         self._digests: dict[int, Digest] = {}

@@ -51,10 +51,12 @@ class WeightPlace:
 
 @dataclass(frozen=True)
 class Structure:
-    """The digest of all that is no weight, and the weights by name, in the order of the file."""
+    """The digest of all that is no weight, the weights by name, in the order of the file, and the names of the files in
+    which initializers have their data."""
 
     digest: Digest
     weights: dict[str, WeightPlace] = field(repr=False)
+    files: frozenset[str] = frozenset()
 
 
 def structure_of(data: memoryview, read_slice: ReadSlice) -> Structure:
@@ -65,7 +67,7 @@ def structure_of(data: memoryview, read_slice: ReadSlice) -> Structure:
             reader.graph(item)
         else:
             reader.take(item)
-    return Structure(Digest(reader.state.hexdigest(), reader.size), reader.weights)
+    return Structure(Digest(reader.state.hexdigest(), reader.size), reader.weights, frozenset(reader.files))
 
 
 @dataclass
@@ -93,6 +95,7 @@ class _Reader:
         self.state = hashlib.sha256(b"onnx-structure.2")
         self.size = 0
         self.weights: dict[str, WeightPlace] = {}
+        self.files: set[str] = set()
         self._read_slice = read_slice
 
     def take(self, item: Field) -> None:
@@ -111,6 +114,8 @@ class _Reader:
 
     def _initializer(self, item: Field) -> None:
         tensor = self._tensor(item)
+        if tensor.is_in_file:
+            self.files.add(tensor.external.get("location", ""))
         if not tensor.is_weight:
             self.take(item)
             if tensor.is_in_file:

@@ -312,10 +312,11 @@ W = framed(1, b"\x02", 0) + framed(2, b"\x01", 0) + framed(8, b"w")
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        # the same field before a graph and first in it; last in it and behind it; behind a tensor and last in it
+        # the same field before a graph and first in it, last in it and behind it, and around tensors and in them
         (framed(2, b"name") + framed(7, b""), framed(7, framed(2, b"name"))),
         (framed(7, framed(2, b"name")), framed(7, b"") + framed(2, b"name")),
         (framed(7, framed(5, W) + framed(12, b"out")), framed(7, framed(5, W + framed(12, b"out")))),
+        (framed(7, framed(12, b"in") + framed(5, W)), framed(7, framed(5, framed(12, b"in") + W))),
         (framed(7, framed(5, W)), framed(7, framed(5, W) + framed(5, W))),
         (framed(7, framed(5, W)), framed(7, b"") + framed(5, W)),
         (framed(7, framed(5, W)), framed(7, framed(6, W))),
