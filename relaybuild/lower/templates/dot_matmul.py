@@ -144,7 +144,7 @@ def _step(
     mask: str | None,
 ) -> None:
     """One vector along the depth; with a mask, of both sides: what has been read before may be infinite."""
-    builder, matmul, body, machine = site
+    builder, matmul, body, machine, _ = site
     batch, group, row = at
     assert matmul.right is not None
     take = matmul.right

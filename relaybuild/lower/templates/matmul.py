@@ -20,8 +20,8 @@ class MatMul:
     """out[b, m, n] = sum over k of left[b, m, k] * right[b, k, n].
 
     Input 0 of the body is the left side, input 1 the right. `left(b, m, k)` and `out(b, m, n)` give logical indices.
-    The right side is packed as [n block][k][16] where `packed`, else `right(b, k, n)` gives its logical indices and it
-    is packed panel by panel into a thread's scratch memory.
+    The right side is packed as [n block][k][16] where `packed`, else `right(b, k, n)` gives its logical indices; it is
+    packed panel by panel into a thread's scratch memory, unless few rows read it.
     """
 
     batch: int
@@ -68,19 +68,37 @@ def cover(extent: int, step: int) -> list[tuple[int, int]]:
 
 
 class Site(NamedTuple):
-    """What is emitted, and into what."""
+    """What is emitted, and into what; `in_place` tells whether an unpacked right side is read where it lies."""
 
     builder: Builder
     matmul: MatMul
     body: Body
     machine: Machine
+    in_place: bool = False
+
+
+MOST_READS = 2
+"""Tiles of rows that read the right side where it lies: for more, it pays to pack it."""
+
+ROWS_AHEAD = 8
+"""Rows of a right side that is read where it lies by which it is fetched ahead: the processor does not follow parts of
+rows."""
+
+
+def _is_read_in_place(matmul: MatMul, body: Body, panel: Panel, machine: Machine) -> bool:
+    """Whether rows of the right side lie in one piece and too few rows of the left one read them for a copy to pay."""
+    if matmul.right is None or matmul.packed or machine.lanes == 1 or matmul.rows > MOST_READS * panel.rows:
+        return False
+    column, right = Axis("n", matmul.columns - 1), body.inputs[1]
+    address = right.layout.address(matmul.right(Index.of(0), Index.of(0), Index.of(column)))
+    return address.coefficient(column) == 1 and (matmul.columns % machine.lanes == 0 or right.slack)
 
 
 def matmul_kernel(matmul: MatMul, body: Body, machine: Machine) -> Kernel:
     """The kernel; the threads share batches and column panels, and rows too where there are few panels."""
     builder = Builder()
-    site = Site(builder, matmul, body, machine)
     panel = choose_panel(matmul, machine)
+    site = Site(builder, matmul, body, machine, _is_read_in_place(matmul, body, panel, machine))
     total = -(-matmul.columns // machine.lanes)
     if _stays_in_cache(matmul, panel, machine):
         _row_bands(site, panel, total)
@@ -107,7 +125,7 @@ def matmul_kernel(matmul: MatMul, body: Body, machine: Machine) -> Kernel:
                 columns(panel.vectors)
             with builder.block(branch.otherwise):
                 columns(rest)
-    scratch = 0 if matmul.packed else 4 * matmul.depth * panel.vectors * machine.lanes
+    scratch = 0 if matmul.packed or site.in_place else 4 * matmul.depth * panel.vectors * machine.lanes
     return body.kernel(builder.body, machine.lanes, scratch)
 
 
@@ -163,7 +181,7 @@ def _panel(
 ) -> None:
     builder, matmul = site.builder, site.matmul
     batch, first_row, first_vector = corner
-    if not matmul.packed:
+    if not matmul.packed and not site.in_place:
         _pack_panel(site, corner, vectors)
     if rows_per_part >= matmul.rows:
         whole, rest = divmod(matmul.rows, height)
@@ -190,7 +208,7 @@ def _pack_panel(site: Site, corner: tuple[Index, Index, Index], vectors: int) ->
 
     Where a column lies in one piece, squares of lanes x lanes elements are transposed in registers.
     """
-    builder, matmul, body, machine = site
+    builder, matmul, body, machine, _ = site
     batch, _, first_vector = corner
     assert matmul.right is not None
     lanes, width, depth = machine.lanes, vectors * machine.lanes, matmul.depth
@@ -219,7 +237,7 @@ def _pack_square(
     target: Index,
     width: int,
 ) -> None:
-    builder, matmul, body, machine = site
+    builder, matmul, body, machine, _ = site
     batch, k, column = at
     assert matmul.right is not None
     square = builder.declare("rb_v", "square", (machine.lanes,))
@@ -242,7 +260,7 @@ def _pack_square(
 
 def _load_ragged_square(site: Site, at: tuple[Index, Index, Index], square: str) -> None:
     """Load columns that may lie past the last, which are zero, and transpose them."""
-    builder, matmul, body, machine = site
+    builder, matmul, body, machine, _ = site
     batch, k, column = at
     assert matmul.right is not None
     with builder.loop("r", machine.lanes, unroll=True) as r:
@@ -257,24 +275,28 @@ def _tile(
     height: int,
     vectors: int,
 ) -> None:
-    builder, matmul, body, machine = site
+    builder, matmul, body, machine, in_place = site
     batch, row, first_vector = corner
     acc = builder.declare("rb_v", "acc", (height, vectors))
     with builder.loop("i", height, unroll=True) as i, builder.loop("j", vectors, unroll=True) as j:
         builder.assign(f"{acc}[{i}][{j}]", "rb_splat(0.0f)")
     from_memory = matmul.packed and 4 * matmul.depth * matmul.columns > machine.l2_bytes // 8
+    fetched = _fetched_ahead(site, batch) if in_place else 0
     with builder.loop("k", matmul.depth) as k:
         weights = builder.declare("rb_v", "w", (vectors,))
         right = Offsets(
             builder,
             "right",
-            "p1" if matmul.packed else "packed",
-            lambda j: _right_address(matmul, machine, first_vector, vectors, k, j),
+            "p1" if matmul.packed or in_place else "packed",
+            lambda j: _right_address(site, batch, first_vector, vectors, k, j),
         )
         with builder.loop("j", vectors, unroll=True) as j:
             builder.assign(f"{weights}[{j}]", f"rb_load({right.at(j)})")
             if from_memory:
                 builder.evaluate(f"RB_PREFETCH({right.at(j)} + {PREFETCH})")
+            if fetched:
+                with builder.branch(f"{j * machine.lanes} % {BLOCK} == 0"):
+                    builder.evaluate(f"RB_PREFETCH({right.at(j)} + {fetched})")
         left = Offsets(builder, "left", "p0", lambda i: body.inputs[0].layout.address(matmul.left(batch, row + i, k)))
         with builder.loop("i", height, unroll=True) as i:
             value = builder.let("float", "a", f"*({left.at(i)})")
@@ -300,9 +322,19 @@ class Offsets:
         return f"{self._pointer} + {self._address(position)}"
 
 
-def _right_address(
-    matmul: MatMul, machine: Machine, first_vector: Index, vectors: int, k: Index, j: IndexLike
-) -> Index:
+def _fetched_ahead(site: Site, batch: Index) -> int:
+    """How far ahead a right side that is read where it lies is fetched, in elements."""
+    assert site.matmul.right is not None
+    step = Axis("k", site.matmul.depth - 1)
+    address = site.body.inputs[1].layout.address(site.matmul.right(batch, Index.of(step), Index.of(0)))
+    return ROWS_AHEAD * (address.coefficient(step) or 0)
+
+
+def _right_address(site: Site, batch: Index, first_vector: Index, vectors: int, k: Index, j: IndexLike) -> Index:
+    matmul, machine = site.matmul, site.machine
+    if site.in_place:
+        assert matmul.right is not None
+        return site.body.inputs[1].layout.address(matmul.right(batch, k, (first_vector + j) * machine.lanes))
     if not matmul.packed:
         return k * (vectors * machine.lanes) + Index.of(j) * machine.lanes
     column = (first_vector + j) * machine.lanes
@@ -317,7 +349,7 @@ def finish_tile(
     acc: str,
 ) -> None:
     """Store the tile through the epilogue; the last vector of a ragged row lane by lane."""
-    builder, matmul, body, machine = site
+    builder, matmul, body, machine, _ = site
     batch, row, first_vector = corner
     lanes = machine.lanes
     unroll = not is_heavy(body)
@@ -344,7 +376,7 @@ def finish_tile(
 
 
 def _finish_lanes(site: Site, at: tuple[Index, Index, Index], value: str) -> None:
-    builder, matmul, body, machine = site
+    builder, matmul, body, machine, _ = site
     batch, row, start = at
     spilled = builder.declare("float", "tail", (machine.lanes,))
     builder.evaluate(f"rb_store({spilled}, {value})")

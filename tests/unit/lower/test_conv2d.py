@@ -13,7 +13,6 @@ from relaybuild.contrib.host.legalize import legalize
 from relaybuild.contrib.host.lower import lower_function
 from relaybuild.ir.expr import Expr, Function, var
 from relaybuild.ir.types import TensorType
-from relaybuild.lower.c_writer import print_kernel
 from relaybuild.lower.machine import Machine
 from relaybuild.lower.templates.conv2d import Conv2D, Tile, choose_tile, direct_phase
 
@@ -28,7 +27,7 @@ def random(*shape: int) -> Array:
 def text_of(root: Expr, data: Expr, machine: Machine) -> str:
     """The text of the convolution's kernel."""
     steps = lower_function(legalize(Function([data], root)), Setting(machine, True)).steps  # type: ignore[list-item]
-    return print_kernel(next(step.kernel for step in steps if "nn.conv2d" in step.kernel.title), "k")
+    return next(step.kernel for step in steps if "nn.conv2d" in step.kernel.title).named("k")
 
 
 def tile(out_channels: int, machine: Machine, in_channels: int = 16) -> Tile:

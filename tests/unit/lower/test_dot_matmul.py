@@ -11,7 +11,6 @@ from relaybuild.contrib.host.codegen import machine_of
 from relaybuild.contrib.host.legalize import legalize
 from relaybuild.contrib.host.lower import lower_function
 from relaybuild.ir.expr import Function, var
-from relaybuild.lower.c_writer import print_kernel
 from relaybuild.target import Target
 
 
@@ -26,7 +25,7 @@ def kernel_text(rows: int, depth: int, columns: int, target: str, *, transposed:
     )
     function = Function([left, right], call("nn.matmul", left, right, transpose_b=transposed))
     steps = lower_function(legalize(function), Setting(machine_of(Target.parse(target)))).steps
-    return "".join(print_kernel(step.kernel, "kernel") for step in steps)
+    return "".join(step.kernel.named("kernel") for step in steps)
 
 
 @pytest.mark.parametrize("target", runnable_targets())
