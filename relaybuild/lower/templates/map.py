@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple
 
 from relaybuild.dataclass import dataclass
@@ -23,6 +23,9 @@ CHUNK = 4096
 RUN = 64
 """Elements that are written one after another where a kernel reads across the order in which it writes."""
 
+KEPT_BYTES = 1 << 14
+"""Of the rows of a staged value that lie near: half of the nearest cache. Wider rows are computed in parts."""
+
 UNITS = 16
 """Parts for threads to share, at least, where a kernel can be cut."""
 
@@ -41,20 +44,33 @@ def _blocked_map(body: Body, machine: Machine) -> Kernel:
     if body.stage is not None:
         body, stage, window = staged(builder, body, body.stage, columns=True)
 
-        def row(line: Body, plane: Index, y: Index) -> None:
-            block, image = plane % out.num_blocks, plane // out.num_blocks
-            _blocked_row(builder, line, machine, image, block, y, masked=line is body)
-            if line is body:
-                zero_halo(builder, body.output, image, block, y, 1)
+        width = out.shape[3]
+        parts = -(-width * BLOCK * window.rows * 4 // KEPT_BYTES)
+        size = -(-width // parts)
 
-        _staged_rows(builder, body, stage, window, batch * out.num_blocks, row)
+        def row(line: Body, part: Index, y: Index) -> None:
+            plane = part // parts
+            block, image = plane % out.num_blocks, plane // out.num_blocks
+            begin = part % parts * size
+            end = Index.of(width)
+            if parts > 1:
+                past = (begin + size).as_factor()
+                end = Index.opaque(builder.let("ptrdiff_t", "end", f"{past} < {width} ? {past} : {width}"))
+            _blocked_row(builder, line, machine, (image, block, y), (begin, end), masked=line is body)
+            if line is body and parts == 1:
+                zero_halo(builder, body.output, image, block, y, 1)
+            elif line is body and any(out.halo):
+                with builder.branch(f"{begin} == 0"):
+                    zero_halo(builder, body.output, image, block, y, 1)
+
+        _staged_rows(builder, body, stage, window, batch * out.num_blocks * parts, row)
         return body.kernel(builder.body, machine.lanes, window.bytes_of(stage))
     body = with_position_tables(builder, body)
     with builder.share(batch * out.num_blocks * height) as unit:
         y = builder.let_index("y", unit % height)
         block = builder.let_index("block", unit // height % out.num_blocks)
         image = builder.let_index("image", unit // (height * out.num_blocks))
-        _blocked_row(builder, body, machine, image, block, y, masked=True)
+        _blocked_row(builder, body, machine, (image, block, y), None, masked=True)
         zero_halo(builder, body.output, image, block, y, 1)
     return body.kernel(builder.body, machine.lanes)
 
@@ -91,25 +107,46 @@ def _staged_rows(
 
 
 def _blocked_row(
-    builder: Builder, body: Body, machine: Machine, image: Index, block: Index, y: Index, *, masked: bool
+    builder: Builder,
+    body: Body,
+    machine: Machine,
+    at: tuple[Index, Index, Index],
+    columns: tuple[Index, Index] | None,
+    *,
+    masked: bool,
 ) -> None:
-    """A row of pixels of one channel block; `masked` says that pad lanes must be zero."""
+    """A row of pixels, or the `columns` of it, of one channel block, `at` (image, block, row); `masked` says that pad
+    lanes must be zero."""
     out = body.output.layout
+    image, block, y = at
     lane = Axis("lane", machine.lanes - 1)
     probe = [image, block * BLOCK + Index.of(lane), y, Index.of(Axis("x", out.shape[3] - 1))]
     if machine.lanes == 1 or not vector_body(body, probe, lane, anchored=False):
-        _blocked_lanes(builder, body, image, block, y)
+        _blocked_lanes(builder, body, at, columns)
     elif out.has_pad_lanes and stray_reads(body, probe, lane, anchored=False):
         with builder.branch(f"{block} < {out.num_blocks - 1}") as branch:
-            _blocked_vectors(builder, body, machine, image, block, y, whole=True)
+            _blocked_vectors(builder, body, machine, at, columns, whole=True)
         with builder.block(branch.otherwise):
-            _blocked_lanes(builder, body, image, block, y)
+            _blocked_lanes(builder, body, at, columns)
     else:
-        _blocked_vectors(builder, body, machine, image, block, y, whole=not masked)
+        _blocked_vectors(builder, body, machine, at, columns, whole=not masked)
+
+
+def _pixels(builder: Builder, body: Body, columns: tuple[Index, Index] | None) -> AbstractContextManager[Index]:
+    """The loop over a row, or the `columns` of it."""
+    width = body.output.layout.shape[3]
+    begin, end = columns or (Index.of(0), Index.of(width))
+    return builder.loop("x", end, begin, last=width - 1)
 
 
 def _blocked_vectors(
-    builder: Builder, body: Body, machine: Machine, image: Index, block: Index, y: Index, *, whole: bool = False
+    builder: Builder,
+    body: Body,
+    machine: Machine,
+    at: tuple[Index, Index, Index],
+    columns: tuple[Index, Index] | None,
+    *,
+    whole: bool = False,
 ) -> None:
     """Vectors of channels; `whole` says that the block has no pad lanes to be zeroed.
 
@@ -117,6 +154,7 @@ def _blocked_vectors(
     """
     out = body.output.layout
     halves = BLOCK // machine.lanes
+    image, block, y = at
 
     def mask_of(half: Index) -> str | None:
         return None if whole else pad_mask(builder, out, block, half, machine.lanes)
@@ -129,19 +167,22 @@ def _blocked_vectors(
     if is_heavy(body):
         with builder.loop("h", halves) as h:
             mask = mask_of(h)
-            with builder.loop("x", out.shape[3]) as x:
+            with _pixels(builder, body, columns) as x:
                 put(h, x, mask)
         return
     masks = [mask_of(Index.of(half)) for half in range(halves)]
-    with builder.loop("x", out.shape[3]) as x:
+    with _pixels(builder, body, columns) as x:
         for half, mask in enumerate(masks):
             put(Index.of(half), x, mask)
 
 
-def _blocked_lanes(builder: Builder, body: Body, image: Index, block: Index, y: Index) -> None:
+def _blocked_lanes(
+    builder: Builder, body: Body, at: tuple[Index, Index, Index], columns: tuple[Index, Index] | None
+) -> None:
     out = body.output.layout
+    image, block, y = at
     channels = out.shape[1]
-    with builder.loop("x", out.shape[3]) as x, builder.loop("l", BLOCK) as lane:
+    with _pixels(builder, body, columns) as x, builder.loop("l", BLOCK) as lane:
         index: Sequence[IndexLike] = [image, block * BLOCK + lane, y, x]
         if channels % BLOCK == 0:
             store(builder, body, index, None, 1, None)
