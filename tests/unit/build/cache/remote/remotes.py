@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ KINDS = ("nginx", "grid", "grid-write-once", "s3")
 """`grid-write-once` keeps results on disk, `grid` and `s3` forget them when they end."""
 
 _BUCKET = "results"
+_DIGEST = re.compile("[0-9a-f]{64}$")
 
 
 @dataclass
@@ -57,6 +59,16 @@ class Remote:
         else:
             self._blob(digest).write_bytes(content)
 
+    def blobs(self) -> list[Digest]:
+        """What the server has, with sizes."""
+        if self.kind == "s3":
+            found = [(Path(each["path"]), each["size"]) for batch in obstore.list(self._bucket()) for each in batch]
+        else:
+            files = [path for path in self.folder.rglob("*") if path.is_file()]
+            found = [(path.relative_to(self.folder), path.stat().st_size) for path in files]
+        matches = [(_DIGEST.search(_joined(path)), size) for path, size in found if _is_blob(path)]
+        return [Digest(match[0], size) for match, size in matches if match]
+
     def _blob(self, digest: Digest) -> Path:
         (found,) = [path for path in self.folder.rglob("*") if path.is_file() and digest.hex in _joined(path)]
         return found
@@ -64,6 +76,10 @@ class Remote:
     def _bucket(self) -> S3Store:
         address = f"http://127.0.0.1:{self.server.port}"
         return S3Store(_BUCKET, endpoint=address, region="us-east-1", client_options={"allow_http": True})
+
+
+def _is_blob(path: Path) -> bool:
+    return not {"ac", "tmp", "body"} & set(path.parts)
 
 
 def _joined(path: Path) -> str:

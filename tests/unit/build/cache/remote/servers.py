@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-START_SECONDS = 60
+START_SECONDS = 180
 STOP_SECONDS = 20
 
 
