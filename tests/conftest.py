@@ -27,6 +27,9 @@ def _shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "relaybuild-cache"
     with pytest.MonkeyPatch.context() as patch:
+        # Whoever has a remote cache does not want to share what tests make.
+        for name in [name for name in os.environ if name.startswith(("RELAYBUILD_CACHE_", "RELAYBUILD_REMOTE_"))]:
+            patch.delenv(name)
         patch.setenv(VARIABLE, str(folder))
         yield folder
 

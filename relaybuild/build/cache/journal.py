@@ -150,7 +150,8 @@ class Journal:
             reasons = dict.fromkeys(event.reason.value for event in self.looked if event.reason is not None)
             parts.append(f"{total - hits} {'miss' if total - hits == 1 else 'misses'}: {', '.join(reasons)}")
         if remote := self._remote():
-            parts.append(f"remote: {remote.get(Answer.HIT.value, 0)} hits, {remote.get(Answer.STORED.value, 0)} stored")
+            hit, stored = (remote.get(answer.value, 0) for answer in (Answer.HIT, Answer.STORED))
+            parts.append(f"remote: {hit} hit{'' if hit == 1 else 's'}, {stored} stored")
         if self.failed:
             parts.append(f"errors: {', '.join(_error_texts(self.failed))}")
         return ", ".join(parts)
