@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
-from fnmatch import fnmatchcase
 
 from relaybuild.dataclass import dataclass
 
@@ -38,16 +37,12 @@ class Keyed(Enum):
 
 @dataclass(frozen=True)
 class Variables:
-    """Variables of one kind: names, in which `*` stands for any characters, who reads them, and what they say."""
+    """Variables of one kind: names, in which one `*` stands for any characters, who reads them, and what they say."""
 
     names: tuple[str, ...]
     keyed: Keyed
     readers: tuple[Reader, ...]
     meaning: str
-
-    def has(self, name: str) -> bool:
-        """Whether a variable is of this kind."""
-        return name in self.names or any("*" in each and fnmatchcase(name, each) for each in self.names)
 
 
 def _kind(names: str, keyed: Keyed, readers: tuple[Reader, ...], meaning: str) -> Variables:
@@ -56,7 +51,7 @@ def _kind(names: str, keyed: Keyed, readers: tuple[Reader, ...], meaning: str) -
 
 _TOOL, _OURS, _BOTH = (Reader.TOOL,), (Reader.RELAYBUILD,), (Reader.RELAYBUILD, Reader.TOOL)
 
-# The first kind that has a name decides: CMake's patterns are wide.
+# A whole name decides, else the first pattern: CMake's are wide.
 REGISTRY = (
     _kind(
         "COMPILER_PATH CPATH CPLUS_INCLUDE_PATH C_INCLUDE_PATH GCC_EXEC_PREFIX LIBRARY_PATH SOURCE_DATE_EPOCH",
@@ -125,9 +120,13 @@ REGISTRY = (
 _ALWAYS = tuple(name for kind in REGISTRY if kind.keyed is Keyed.ALWAYS for name in kind.names)
 
 
+_WHOLE = {name: kind for kind in REGISTRY for name in kind.names if "*" not in name}
+_PATTERNS = tuple((name, kind) for kind in REGISTRY for name in kind.names if "*" in name)
+
+
 def kind_of(name: str) -> Variables | None:
     """The kind of a variable; None for one that is not registered."""
-    return next((kind for kind in REGISTRY if kind.has(name)), None)
+    return _WHOLE.get(name) or next((kind for pattern, kind in _PATTERNS if _matches(name, pattern)), None)
 
 
 def invalidating(environ: Mapping[str, str]) -> dict[str, str]:
@@ -160,4 +159,12 @@ def _declared(environ: Mapping[str, str]) -> dict[str, str]:
     patterns = environ.get(TOOL_VARIABLES, "").replace(",", " ").split()
     if not patterns:
         return {}
-    return {name: value for name, value in environ.items() if any(fnmatchcase(name, each) for each in patterns)}
+    return {name: value for name, value in environ.items() if any(_matches(name, each) for each in patterns)}
+
+
+def _matches(name: str, pattern: str) -> bool:
+    # a regular expression for each pattern would take a command that finds all longer to compile than all it asks
+    before, star, after = pattern.partition("*")
+    if not star:
+        return name == pattern
+    return len(name) >= len(before) + len(after) and name.startswith(before) and name.endswith(after)

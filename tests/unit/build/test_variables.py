@@ -18,7 +18,16 @@ from relaybuild.build.library import Unit
 from relaybuild.build.library_spec import Compilers
 from relaybuild.build.process import run_together
 from relaybuild.build.toolchain import Toolchain, probe
-from relaybuild.build.variables import REGISTRY, TOOL_VARIABLES, Keyed, Reader, Variables, kind_of, shown_to
+from relaybuild.build.variables import (
+    REGISTRY,
+    TOOL_VARIABLES,
+    Keyed,
+    Reader,
+    Variables,
+    invalidating,
+    kind_of,
+    shown_to,
+)
 from relaybuild.target import Target
 
 from .caching import ADD, MAIN, MUL, Site, no_processes, write_headers
@@ -218,6 +227,15 @@ def test_cmake_is_not_shown_what_nobody_names() -> None:
     )
     assert sorted(tool) == ["LC_ALL=C", f"PATH={os.defpath}"]
     assert sorted(cmake) == ["CMAKE_PREFIX_PATH=/p", "LC_ALL=C", "NAMED=2", f"PATH={os.defpath}"]
+
+
+@pytest.mark.parametrize(
+    ("declared", "seen"),
+    [("MY_*", {"MY_A", "MY_B_DIR"}), ("MY_*_DIR", {"MY_B_DIR"}), ("MY_A, OTHER", {"MY_A", "OTHER"}), ("", set())],
+)
+def test_patterns_of_declared_variables(declared: str, seen: set[str]) -> None:
+    environ = dict.fromkeys(("MY_A", "MY_B_DIR", "OTHER", "NOT_MY_A"), "1")
+    assert invalidating({**environ, TOOL_VARIABLES: declared}).keys() == seen
 
 
 def test_no_name_stands_twice() -> None:
