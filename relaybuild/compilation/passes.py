@@ -24,7 +24,16 @@ from relaybuild.errors import UserError
 from relaybuild.ir.expr import Function
 from relaybuild.ir.infer import infer_types
 from relaybuild.ir.module import IRModule
-from relaybuild.passes.infra import FunctionPass, Pass, PassContext, Sequential, get_pass, is_left_alone, required_order
+from relaybuild.passes.infra import (
+    FunctionPass,
+    Pass,
+    PassContext,
+    Sequential,
+    get_pass,
+    is_left_alone,
+    required_order,
+    run_required,
+)
 
 LAYER = "pass"
 MODULE, WARNINGS, CONSTANTS = "module", "warnings", "constants"
@@ -82,13 +91,13 @@ class PassRunner:
     def _describe(self, builder: ActionBuilder, each: Pass, context: PassContext) -> None:
         """Add what a pass is, and what it sees of the context."""
         builder.input("impl/step", self._known.codes.of_step(__name__))
-        modules = [type(get_pass(name)).__module__ for name in required_order(each.info)]
-        modules.append(type(each).__module__)
-        builder.input("impl/pass", self._known.codes.of(*(name for name in modules if name.startswith(_OWN))))
-        if not type(each).__module__.startswith(_OWN):
-            builder.input("plugin/pass", fingerprint(each))
-        else:
-            builder.input("option/pass", fingerprint(_options(each)))
+        involved = tuple(_involved(each))
+        modules = {type(one).__module__ for one in involved if _is_own(one)}
+        builder.input("impl/pass", self._known.codes.of(*sorted(modules)))
+        names = {one.info.name for one in involved}
+        builder.option("disabled", frozenset(context.disabled_pass) & names)
+        builder.option("required", frozenset(context.required_pass) & names)
+        builder.input("option/pass" if _is_own(each) else "plugin/pass", fingerprint(_identity(each)))
         self._known.plugins.add_to_pass(builder)
         builder.input("impl/numpy", self._known.codes.package("numpy"))
         builder.option("opt_level", context.opt_level).option("fallback_device", context.fallback_device)
@@ -101,7 +110,7 @@ class PassRunner:
         if objection or not self._actions.has_cache:
             return objection
         try:
-            fingerprint(_options(each) if type(each).__module__.startswith(_OWN) else each)
+            fingerprint(_identity(each))
         except NoFingerprint as error:
             return f"plugin-without-id: {each.info.name}: {error}; give it a method 'cache_id()'"
         return ""
@@ -115,8 +124,7 @@ class PassRunner:
     def _by_function(self, slot: str, each: FunctionPass, context: PassContext, program: Program) -> IRModule:
         """The module with every function transformed, each as a step of its own."""
         module = program.module
-        for name in required_order(each.info):
-            module = get_pass(name)(module, context)
+        module = run_required(each.info, module, context)
         done = {
             name: function if is_left_alone(function) else self._function(slot, each, context, module, name, program)
             for name, function in module.functions.items()
@@ -172,6 +180,25 @@ def _leaves(pipeline: Sequential, context: PassContext) -> Iterator[tuple[Pass, 
             yield from _leaves(child, inner)
         else:
             yield child, inner
+
+
+def _involved(each: Pass) -> Iterator[Pass]:
+    """A pass, those that it requires, and all that within a Sequential."""
+    yield each
+    for name in required_order(each.info):
+        yield get_pass(name)
+    if isinstance(each, Sequential):
+        for child in each.passes:
+            yield from _involved(child)
+
+
+def _is_own(each: Pass) -> bool:
+    return type(each).__module__.startswith(_OWN)
+
+
+def _identity(each: Pass) -> list[object]:
+    """What tells a pass from others, beside the code of relaybuild's own."""
+    return [_options(each) if _is_own(each) else each, *(one for one in _involved(each) if not _is_own(one))]
 
 
 def _options(each: Pass) -> dict[str, object]:

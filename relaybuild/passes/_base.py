@@ -42,9 +42,7 @@ class Pass(ABC):
         ctx = ctx or PassContext.current()
         if self.info.name in ctx.disabled_pass:
             return mod
-        for name in required_order(self.info):
-            mod = _run_required(name, self.info, mod, ctx)
-        return self._observed(mod, ctx)
+        return self._observed(run_required(self.info, mod, ctx), ctx)
 
     @abstractmethod
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
@@ -213,6 +211,13 @@ def required_order(info: PassInfo) -> list[str]:
             path.append(name)
             stack.append(iter(get_pass(name).info.required))
     return order[:-1]
+
+
+def run_required(info: PassInfo, mod: IRModule, ctx: PassContext) -> IRModule:
+    """A module after what a pass requires; raises UserError where that is disabled."""
+    for name in required_order(info):
+        mod = _run_required(name, info, mod, ctx)
+    return mod
 
 
 def _run_required(name: str, wanted_by: PassInfo, mod: IRModule, ctx: PassContext) -> IRModule:

@@ -21,6 +21,7 @@ from relaybuild.passes._base import (
     pass_name,
     register_pass,
     required_order,
+    run_required,
 )
 from relaybuild.passes._config import PRECISE, ConfigKey, register_config_key
 from relaybuild.passes._context import (
@@ -63,4 +64,5 @@ __all__ = [
     "register_pass",
     "required_order",
     "rewrite_under",
+    "run_required",
 ]

@@ -71,6 +71,7 @@ CASES: dict[str, Callable[[], IRModule]] = {
     "one twice": lambda: module_of(*[Constant(SHARED, Span("m", "w"))] * 2),
     "two over one array": lambda: module_of(Constant(SHARED, Span("m", "a")), Constant(SHARED, Span("m", "b"))),
     "equal contents": lambda: module_of(const(numbers(2, 3)), const(numbers(2, 3)), const(numbers(2, 3))),
+    "equal contents twice": lambda: module_of(const(numbers(2, 3)), Constant(SHARED), Constant(SHARED)),
     "equal bytes": lambda: module_of(const(np.zeros((2, 3), "float32")), const(np.zeros((3, 2), "float32"))),
     "other types": lambda: module_of(const(np.zeros(70, "float32")), const(np.zeros(70, "int32"))),
     "no elements": lambda: module_of(const(np.zeros((0, 3), "float32")), const(numbers(3))),
@@ -99,6 +100,12 @@ def test_some_weights_are_given_and_some_are_constants() -> None:
     assert table[1] == 0
     assert table[2] == f"{table[0]}#1"
     check(module, weights)
+
+
+def test_every_array_of_a_constant_is_known() -> None:
+    weights = Weights()
+    found = read_stored(stored_form(CASES["equal contents"](), weights), weights)
+    assert {weights.known(constant) for constant in weight_slots(found)} == {weights.origin(const(numbers(2, 3)))}
 
 
 @settings(max_examples=25, deadline=None)

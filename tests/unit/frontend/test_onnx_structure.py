@@ -320,6 +320,9 @@ W = framed(1, b"\x02", 0) + framed(2, b"\x01", 0) + framed(8, b"w")
         (framed(7, framed(5, W)), framed(7, framed(5, W) + framed(5, W))),
         (framed(7, framed(5, W)), framed(7, b"") + framed(5, W)),
         (framed(7, framed(5, W)), framed(7, framed(6, W))),
+        # the same bytes as a number and as a text; a field's end
+        (framed(7, b"") + framed(9, b"\x05", 0), framed(7, b"") + framed(9, b"\x05")),
+        (framed(2, b"a2 2 b"), framed(2, b"a") + framed(2, b"b")),
     ],
 )
 def test_where_a_field_stands_counts(first: bytes, second: bytes) -> None:
@@ -328,10 +331,27 @@ def test_where_a_field_stands_counts(first: bytes, second: bytes) -> None:
 
 @pytest.mark.parametrize(
     "initializer",
-    [W + framed(14, b""), framed(2, b""), framed(1, b""), framed(8, b"\x01", 0), framed(1, bytes(4), 5)],
+    [W + framed(14, b"\x01"), framed(2, b""), framed(1, b""), framed(8, b"\x01", 0), framed(1, bytes(4), 5)],
 )
 def test_fields_of_a_wrong_kind_are_structure(initializer: bytes) -> None:
     assert digest_of(framed(7, framed(5, initializer))) != digest_of(framed(7, framed(5, b"")))
+
+
+def test_a_place_of_a_wrong_kind_is_no_place() -> None:
+    data = framed(7, framed(5, W + framed(14, b"\x01") + framed(9, bytes(8))))
+    assert structure_of(memoryview(data), read_outside).weights["w"].span is not None
+
+
+def test_bytes_of_a_weight_that_is_in_another_file_are_not_its_values() -> None:
+    data = framed(7, framed(5, W + framed(14, b"\x01", 0) + framed(9, bytes(8))))
+    found = structure_of(memoryview(data), read_outside)
+    assert found.weights["w"].span is None
+    assert found.files == {""}
+
+
+def test_extents_of_a_wrong_kind_are_none() -> None:
+    data = framed(7, framed(5, framed(1, b"\x02\x02\x02\x02", 5) + W))
+    assert structure_of(memoryview(data), read_outside).weights["w"].shape == (2,)
 
 
 def test_a_field_of_a_large_number_is_structure() -> None:
