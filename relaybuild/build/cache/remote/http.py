@@ -113,7 +113,6 @@ class HttpTransport:
                 facts["server"] = answer.headers.get("Server") or "unknown"
                 if answer.status not in _GONE:
                     answer.expect_content()
-                answer.drain()
             can_read = True
             can_write = self._can_write(digest)
         except RemoteFailure as failure:
@@ -149,7 +148,6 @@ class HttpTransport:
     def _size(self, path: str) -> int | None:
         """Bytes of what is there, -1 if the server does not tell; None if there is nothing."""
         with self._answer("HEAD", path) as answer:
-            answer.drain()
             if answer.status in _GONE:
                 return None
             answer.expect_content()
@@ -157,7 +155,6 @@ class HttpTransport:
 
     def _put(self, path: str, source: Source, size: int = 0) -> None:
         with self._answer("PUT", path, source, size) as answer:
-            answer.drain()
             if not 200 <= answer.status < 300:
                 raise answer.failure()
 
@@ -168,17 +165,16 @@ class HttpTransport:
         connection = self._connection()
         try:
             answer = self._sent(connection, method, path, source, end)
-            yield answer
-            if not answer.is_whole:
-                connection.drop()
+            try:
+                yield answer
+            finally:
+                if not answer.drain():
+                    connection.drop()
         except (OSError, http.client.HTTPException) as error:
             connection.drop()
             if isinstance(error, OSError) and error.filename is not None:
                 raise
             raise _failure(error, connection.has_met) from error
-        except BaseException:
-            connection.drop()
-            raise
 
     def _sent(self, connection: _Connection, method: str, path: str, source: Source | None, end: float) -> _Answer:
         is_idle = connection.sock is not None
@@ -330,11 +326,6 @@ class _Answer:
         text = self.headers.get("Content-Length", "")
         return int(text) if text.isdigit() and "Content-Encoding" not in self.headers else -1
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether all was read, so that the connection can be used again."""
-        return self.response.isclosed()
-
     def expect_content(self) -> None:
         """Raise RemoteFailure unless this is what was asked for."""
         if self.status != 200:
@@ -358,9 +349,12 @@ class _Answer:
         if self.length >= 0 and size != self.length:
             raise RemoteFailure(Reason.BROKEN, f"{size} of {self.length} bytes arrived")
 
-    def drain(self) -> None:
-        """Read the rest, if that is short, so that the connection can be used again."""
-        self.response.read(_CHUNK)
+    def drain(self) -> bool:
+        """Read the rest, if that is short; whether all was read, so that the connection can be used again."""
+        left = self.response.length
+        if not self.response.isclosed() and (self.response.chunked or (left is not None and left <= _CHUNK)):
+            self.response.read(_CHUNK)
+        return self.response.isclosed()
 
     def failure(self) -> RemoteFailure:
         """What an answer means that is not the one hoped for."""

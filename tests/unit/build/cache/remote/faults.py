@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -21,7 +22,7 @@ class Faults:
 
     `fault` gives a word for a request, or None where all is well; `keep` makes of what is put what is kept. `requests`
     are those that came, and `tokens` what they were authorized by. Each waits for `delay` seconds; redirections lead to
-    `place`.
+    `place`. `connections` is how many there were.
     """
 
     files: dict[str, bytes] = field(default_factory=dict)
@@ -30,13 +31,16 @@ class Faults:
     requests: list[tuple[str, str]] = field(default_factory=list)
     tokens: set[str | None] = field(default_factory=set)
     delay: float = 0.0
+    retry_after: str = "0"
     place: str = "http://other.example/"
+    scheme: str = "http"
     port: int = 0
+    connections: int = 0
     ended: threading.Event = field(default_factory=threading.Event)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/team"
+        return f"{self.scheme}://127.0.0.1:{self.port}/team"
 
     def paths(self, kind: str) -> list[str]:
         """What it has of a kind, `ac` or `cas`."""
@@ -59,15 +63,17 @@ class Faults:
 
 
 @contextlib.contextmanager
-def faulty_server() -> Iterator[Faults]:
+def faulty_server(tls: ssl.SSLContext | None = None) -> Iterator[Faults]:
     """A server that answers while the block runs."""
-    state = Faults()
+    state = Faults(scheme="https" if tls else "http")
 
     class Handler(_Handler):
         faults = state
 
     server = _Server(("127.0.0.1", 0), Handler)
     state.port = server.server_port
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:
@@ -94,7 +100,8 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def handle(self) -> None:
-        with contextlib.suppress(ConnectionError, ValueError):
+        self.faults.connections += 1
+        with contextlib.suppress(ConnectionError, ValueError, ssl.SSLError):
             super().handle()
 
     def do_GET(self) -> None:
@@ -142,7 +149,7 @@ class _Handler(BaseHTTPRequestHandler):
         if word.isdigit():
             self._answer(int(word), b"")
         elif word == "busy":
-            self._answer(429, b"", Retry_After="0")
+            self._answer(429, b"", **({"Retry_After": self.faults.retry_after} if self.faults.retry_after else {}))
         elif word == "busy-for-long":
             self._answer(503, b"", Retry_After="3600")
         elif word == "gone":
