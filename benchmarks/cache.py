@@ -60,6 +60,7 @@ with open_cache(CacheSettings(Path(sys.argv[1]))) as cache:
 def fill(cache: Cache, count: int) -> int:
     """Entries as they would be after as many actions, the numbers their last uses; about how many bytes they count."""
     cache.records.remember("0" * 64, digest_bytes(b"makes the database"))
+    cache.records.flush()
     assert cache.folder is not None
     made = ActionBuilder("pass", "Fill").input("in/data", digest_bytes(b"")).build().encode()
     connection, size = sqlite3.connect(cache.folder.index / "cache.db"), 0

@@ -72,10 +72,12 @@ class KnownObject:
 
 @dataclass(frozen=True)
 class _Read:
-    """What a list of headers stands for now: digests by name, files in earlier places, answers to what is asked."""
+    """What a list of headers stands for now: digests by name, files in earlier places by name and by path,
+    answers to what is asked."""
 
     digests: Mapping[str, Digest]
     shadows: tuple[str, ...]
+    shadow_paths: tuple[str, ...]
     answers: Mapping[str, tuple[str, ...]]
 
 
@@ -206,8 +208,9 @@ class ObjectLayer:
             found = {name: path for name in headers.names if (path := search.path_of(name)) is not None}
             digests = {name: digest for name, path in found.items() if (digest := self._digest(path)) is not None}
             paths = [found[name] for name in digests]
-            shadows = tuple(sorted(search.name_of(path) for path in search.shadows(paths, self._exists)))
-            self._read[key] = _Read(digests, shadows, search.answers(headers.asked, paths, self._exists))
+            there = tuple(search.shadows(paths, self._exists))
+            shadows = tuple(sorted(map(search.name_of, there)))
+            self._read[key] = _Read(digests, shadows, there, search.answers(headers.asked, paths, self._exists))
         return self._read[key]
 
     def _digest(self, path: str) -> Digest | None:
@@ -254,12 +257,13 @@ class ObjectLayer:
 
         A header that was digested before is compared with what it was; the others must not have been touched.
         """
-        if len(self._read_now(search, headers).digests) != len(headers.names):
+        read = self._read_now(search, headers)
+        if len(read.digests) != len(headers.names):
             return True
         known = [path for path in paths if Path(path) in self._known_before]
         late = [path for path in paths if Path(path) not in self._known_before]
         return any(Path(path) in self._changed for path in known) or any(
-            map(start.is_before_change_of, (*late, *search.shadows(paths, self._exists)))
+            map(start.is_before_change_of, (*late, *read.shadow_paths))
         )
 
     def _noted(self, unit: Unit) -> HeaderList:

@@ -181,6 +181,7 @@ def test_locks_that_nobody_holds_are_swept(settings: CacheSettings) -> None:
 def test_what_is_remembered_of_files_and_slots_grows_old(settings: CacheSettings) -> None:
     with open_cache(settings) as cache:
         cache.records.remember("0" * 64, digest_bytes(b"x"))
+        cache.records.flush()
         cache.store(action(x=b"1"), {"out": content(1)}, slot="model")
         assert {row.kind for row in cache.records.rows()} == {"ac/main", "slot", "memo"}
         gc(cache, BIG, now=time.time() + 31 * DAY)
@@ -237,6 +238,7 @@ def test_readers_do_not_mind_that_room_is_made(settings: CacheSettings, start: S
 def many_entries(cache: Cache, count: int) -> None:
     """Entries as they would be after as many builds, written to the database at once; a hundredth has blobs."""
     cache.records.remember("0" * 64, digest_bytes(b"makes the database"))
+    cache.records.flush()
     assert cache.folder is not None
     connection = sqlite3.connect(cache.folder.index / "cache.db")
     made = action(x=b"1", y=b"2").encode()
