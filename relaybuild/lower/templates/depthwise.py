@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from relaybuild.dataclass import dataclass
 from relaybuild.lower.index import Index, IndexLike
 from relaybuild.lower.layout import BLOCK
@@ -17,8 +19,9 @@ SPILLED = 2
 def depthwise_kernel(phase: Phase, body: Body, machine: Machine) -> Kernel:
     """The kernel: input 0 is the data, input 1 the weights packed as [block][kernel rows][kernel columns][16].
 
-    A tile is a run of pixels of one row. The weights of a block stay in registers where they fit; else a tile loads
-    each of them once, for all its pixels.
+    A tile is a run of pixels of one row. Weights of a vector of channels stay in registers for a row where they fit;
+    else a tile loads each of them once, for all its pixels, and the vectors of a block, which share cache lines, are
+    computed one after the other.
     """
     builder = Builder()
     out = body.output.layout
@@ -27,19 +30,43 @@ def depthwise_kernel(phase: Phase, body: Body, machine: Machine) -> Kernel:
         row = builder.let_index("y", unit % phase.rows)
         block = builder.let_index("block", unit // phase.rows % out.num_blocks)
         image = builder.let_index("image", unit // (phase.rows * out.num_blocks))
-        with builder.loop("h", BLOCK // machine.lanes) as h:
+
+        def vector(h: Index) -> Callable[[Index, int], None]:
+            """Tiles of one vector of channels."""
             mask = pad_mask(builder, out, block, h * machine.lanes if machine.lanes == 1 else h, machine.lanes)
             weights = _Weights(builder, phase, machine, block, h)
             weights.keep(width)
-            whole, rest = divmod(phase.columns, width)
-            if whole:
-                with builder.loop("x", whole * width, step=width) as x:
-                    _tile(builder, phase, body, machine, (image, block, h, row, x), width, weights, mask)
-            if rest:
-                x = Index.of(whole * width)
-                _tile(builder, phase, body, machine, (image, block, h, row, x), rest, weights, mask)
+            return lambda x, count: _tile(
+                builder, phase, body, machine, (image, block, h, row, x), count, weights, mask
+            )
+
+        if _weights_stay(phase, width, machine):
+            with builder.loop("h", BLOCK // machine.lanes) as h:
+                _each_tile(builder, phase.columns, width, vector(h))
+        else:
+
+            def tile(x: Index, count: int) -> None:
+                with builder.loop("h", BLOCK // machine.lanes) as h:
+                    vector(h)(x, count)
+
+            _each_tile(builder, phase.columns, width, tile)
         zero_halo(builder, body.output, image, block, row, 1)
     return body.kernel(builder.body, machine.lanes)
+
+
+def _each_tile(builder: Builder, columns: int, width: int, tile: Callable[[Index, int], None]) -> None:
+    """`tile(first column, columns)` over a row."""
+    whole, rest = divmod(columns, width)
+    if whole:
+        with builder.loop("x", whole * width, step=width) as x:
+            tile(x, width)
+    if rest:
+        tile(Index.of(whole * width), rest)
+
+
+def _weights_stay(phase: Phase, width: int, machine: Machine) -> bool:
+    """Whether registers suffice for all weights of a vector beside a tile of `width` pixels."""
+    return phase.row_taps.count * phase.column_taps.count + width + 1 <= machine.registers + SPILLED
 
 
 @dataclass
@@ -55,9 +82,9 @@ class _Weights:
 
     def keep(self, width: int) -> None:
         """Load all of them where registers suffice beside a tile of `width` pixels."""
-        taps = self.phase.row_taps.count * self.phase.column_taps.count
-        if taps + width + 1 > self.machine.registers + SPILLED:
+        if not _weights_stay(self.phase, width, self.machine):
             return
+        taps = self.phase.row_taps.count * self.phase.column_taps.count
         self.kept = self.builder.declare("rb_v", "w", (taps,))
         with self.builder.loop("k", taps, unroll=True) as k:
             self.builder.assign(f"{self.kept}[{k}]", self._load(k))
