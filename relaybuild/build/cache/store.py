@@ -209,10 +209,10 @@ class Cache:
                 self.journal.looked[place] = replace(event, reason=_reason(error), detail=str(error), saved=0.0)
         return DamagedResult(str(error))
 
-    def close(self) -> None:
+    def close(self, *, may_wait: bool = True) -> None:
         """End the run: wait for what is sent, write down what was used and done, and make room if there is too much."""
         if self._opened_remote is not None:
-            for conflict in self._opened_remote.close():
+            for conflict in self._opened_remote.close(may_wait=may_wait):
                 self._tell_conflict(conflict)
             self._opened_remote = None
             self._is_remote_closed = True
@@ -227,8 +227,9 @@ class Cache:
     def __enter__(self) -> Cache:
         return self
 
-    def __exit__(self, *_exception: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_exception: object) -> None:
+        # Who interrupts a run does not want to wait for a server.
+        self.close(may_wait=kind is None or issubclass(kind, Exception))
 
     def _fail(self, reason: str, detail: str) -> None:
         self.journal.failed.append(Failed(reason, detail))

@@ -164,10 +164,10 @@ class RemoteCache:
             action, result = note_action(kind, name), note_result(payload, self._origin)
             self._senders.offer(lambda: self._counted(lambda: self._note_sent(action, result)))
 
-    def close(self) -> list[Conflict]:
-        """End the run: wait for what is to be sent, but not longer than the deadline; what was in conflict."""
+    def close(self, *, may_wait: bool = True) -> list[Conflict]:
+        """End the run: wait for what is to be sent, if that may be, until the deadline; what was in conflict."""
         self._fetchers.finish(0.0)
-        lost = self._senders.finish(self._remote.flush_seconds)
+        lost = self._senders.finish(self._remote.flush_seconds if may_wait else 0.0)
         self._is_over = True
         held_back = self._gate.held_back
         self._gate.end()

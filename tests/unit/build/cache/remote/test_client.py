@@ -266,6 +266,16 @@ def test_the_end_of_a_run_is_not_waited_for_longer_than_was_said(machines: Machi
     assert errors(cache) == {"remote-not-sent": 1}
 
 
+def test_who_interrupts_a_run_does_not_wait(machines: Machines, server: Faults) -> None:
+    server.fault = lambda method, path: "slow" if method != "GET" else None
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), machines("a").open() as cache:
+        cache.run(action(), lambda: OUTPUTS)
+        raise KeyboardInterrupt
+    assert time.monotonic() - begin < 10
+    assert remote(cache)["not_sent"] == 1
+
+
 def test_modes(machines: Machines, server: Faults) -> None:
     assert "stored" in remote(made(machines("a"), mode=Mode.WRITE))
     assert remote(made(machines("b"), mode=Mode.WRITE)) == {"known": 1, "bytes_read": 0, "bytes_written": 0}
