@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -269,7 +270,7 @@ def test_the_end_of_a_run_is_not_waited_for_longer_than_was_said(machines: Machi
 def test_who_interrupts_a_run_does_not_wait(machines: Machines, server: Faults) -> None:
     server.fault = lambda method, path: "slow" if method != "GET" else None
     begin = time.monotonic()
-    with pytest.raises(KeyboardInterrupt), machines("a").open() as cache:
+    with contextlib.suppress(KeyboardInterrupt), machines("a").open() as cache:
         cache.run(action(), lambda: OUTPUTS)
         raise KeyboardInterrupt
     assert time.monotonic() - begin < 10
