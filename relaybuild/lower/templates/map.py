@@ -155,6 +155,9 @@ def _blocked_vectors(
     out = body.output.layout
     halves = BLOCK // machine.lanes
     image, block, y = at
+    if columns is None and (whole or not out.has_pad_lanes) and _crosses_pixels(body, machine):
+        _blocked_squares(builder, body, machine, at)
+        return
 
     def mask_of(half: Index) -> str | None:
         return None if whole else pad_mask(builder, out, block, half, machine.lanes)
@@ -174,6 +177,46 @@ def _blocked_vectors(
     with _pixels(builder, body, columns) as x:
         for half, mask in enumerate(masks):
             put(Index.of(half), x, mask)
+
+
+def _pixel_places(at: tuple[Index, Index, Index], start: Index, x: Index) -> Places:
+    """Lanes of a tile are channels from `start` on, its vectors pixels from `x` on."""
+    image, _block, y = at
+    return lambda lane, vector: [image, start + lane, y, x + vector]
+
+
+def _crosses_pixels(body: Body, machine: Machine) -> bool:
+    """Whether all that is not read by channels side by side is read by pixels side by side, a vector of them."""
+    out = body.output.layout
+    if out.shape[3] < machine.lanes:
+        return False
+    image, block, y, x = (
+        Index.of(Axis(name, extent - 1))
+        for name, extent in zip("nbyx", (out.shape[0], out.num_blocks, out.shape[2], out.shape[3] - machine.lanes + 1))
+    )
+    return crosses(body, _pixel_places((image, block, y), block * BLOCK, x), machine)
+
+
+def _blocked_squares(builder: Builder, body: Body, machine: Machine, at: tuple[Index, Index, Index]) -> None:
+    """Squares of channels and pixels, transposed in registers; the last pixels of a row may be loaded twice.
+
+    The next row is fetched meanwhile: channels are more streams than the processor follows.
+    """
+    lanes, width = machine.lanes, body.output.layout.shape[3]
+    row = next((axis for axis in at[2].axes() if Index.of(axis) == at[2]), None)
+    from_memory = 4 * body.output.layout.size > machine.l2_bytes
+    ahead = Ahead(row, 1) if from_memory and row is not None else None
+
+    def squares(x: Index, stored: tuple[int, int]) -> None:
+        for half in range(0, BLOCK, lanes):
+            places = _pixel_places(at, at[1] * BLOCK + half, x)
+            store_tile(builder, body, machine, places, stored, ahead)
+
+    whole, rest = width // lanes * lanes, width % lanes
+    with builder.loop("x", whole, step=lanes, last=whole - lanes) as x:
+        squares(x, (0, lanes))
+    if rest:
+        squares(Index.of(width - lanes), (lanes - rest, lanes))
 
 
 def _blocked_lanes(

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from runners.compiled import Array, Batch, call, runnable_targets
 
+from relaybuild.ir.expr import const
+
 TARGETS = [*runnable_targets(), *["x86-64-v2"] * ("x86-64-v3" in runnable_targets())]
 SHAPES = ((1, 16, 16), (2, 19, 33), (3, 40, 17), (2, 130, 300), (1, 15, 40), (5, 64, 23))
 AXES = ((0, 2, 1), (2, 1, 0), (2, 0, 1), (1, 2, 0))
@@ -54,3 +56,15 @@ def test_between_rows_and_channel_blocks(target: str, channels: int) -> None:
         pooled = call("nn.max_pool2d", data, pool_size=(1, 1))
         batch.add(f"{rows} x {columns}", call("reshape", pooled, newshape=(2, -1)), 0.0)
     batch.compare(target, threads=(1, 2))
+
+
+@pytest.mark.parametrize("target", runnable_targets())
+def test_rows_to_channel_blocks(target: str) -> None:
+    generator = np.random.default_rng(6)
+    batch = Batch()
+    for shape in ((1, 16, 3, 8), (2, 35, 4, 19), (1, 48, 2, 33), (1, 32, 5, 5), (1, 64, 60, 61)):
+        data = batch.input(generator.normal(size=shape).astype("float32"))
+        batch.add(str(shape), call("nn.max_pool2d", data, pool_size=(1, 1)))
+        weight = const(generator.normal(size=(16, shape[1], 3, 3)).astype("float32"))
+        batch.add(f"{shape}, with a halo", call("nn.conv2d", call("tanh", data), weight, padding=(1, 1, 1, 1)))
+    batch.compare(target, threads=(1, 3))
