@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from relaybuild.build.cache.action import Action, ActionBuilder
 from relaybuild.build.cache.hit import DamagedResult, Hit
-from relaybuild.build.cache.journal import Executed, Journal, Storing
+from relaybuild.build.cache.journal import Change, Executed, Journal, Storing
 from relaybuild.build.cache.settings import Mode
 from relaybuild.build.cache.store import Cache
 from relaybuild.build.notes import Notes
@@ -28,6 +28,7 @@ from relaybuild.ir.expr import Constant
 T = TypeVar("T")
 
 _NOTE = "asked"
+_WEIGHTS = "in/weights/"
 
 
 class Outputs:
@@ -151,7 +152,7 @@ class _Keyed(Generic[T]):
         action = self._action(asked)
         if asked != noted:
             self._notes.write(_NOTE, self._base.key(self._namespace), json.dumps(asked).encode())
-            self._correct_key(looked_up, action)
+            self._correct(looked_up, action)
         packed = self._step.pack(made)
         self._cache.store(action, packed, slot=self._slot, seconds=seconds, inputs=self._weights.files)
         return made, packed
@@ -160,7 +161,7 @@ class _Keyed(Generic[T]):
         builder = ActionBuilder(self._step.layer, self._step.name)
         self._step.describe(builder)
         for origin in asked:
-            builder.input(f"in/weights/{origin}", self._weights.digest(origin))
+            builder.input(f"{_WEIGHTS}{origin}", self._weights.digest(origin))
         return builder.build()
 
     def _noted(self) -> tuple[Origin, ...]:
@@ -174,12 +175,13 @@ class _Keyed(Generic[T]):
             return ()
         return _sorted({each for each in found if isinstance(each, (int, str)) and each in self._weights})
 
-    def _correct_key(self, looked_up: Action, action: Action) -> None:
+    def _correct(self, looked_up: Action, action: Action) -> None:
         """Let the journal name the action that was executed, where the one that was looked up had other weights."""
         looked, key = self._cache.journal.looked, looked_up.key(self._namespace)
         for place, event in enumerate(looked):
             if event.key == key and event.reason is not None:
-                looked[place] = replace(event, key=action.key(self._namespace))
+                changes = tuple(_corrected(event.changes, action.components()))
+                looked[place] = replace(event, key=action.key(self._namespace), changes=changes)
 
 
 class _Reading:
@@ -197,6 +199,15 @@ class _Reading:
             except DamagedResult:
                 self._made = self._make()
         return self._made[name]
+
+
+def _corrected(changes: Iterable[Change], components: Mapping[str, str]) -> Iterator[Change]:
+    """What differs from the last action, for weights by what was asked for: without a note that was not known."""
+    for change in changes:
+        if not change.component.startswith(_WEIGHTS):
+            yield change
+        elif components.get(change.component) != change.old:
+            yield change._replace(new=components.get(change.component))
 
 
 def _sorted(origins: set[Origin]) -> tuple[Origin, ...]:

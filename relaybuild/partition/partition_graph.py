@@ -91,7 +91,7 @@ class PartitionGraph(ModulePass):
 
     def _lifts(self, constant: Constant) -> bool:
         """Whether a constant stays outside wherever it stood."""
-        return self.bind_limit is not None and constant.is_weight and constant.data.nbytes > self.bind_limit
+        return self.bind_limit is not None and constant.is_weight and constant.array.nbytes > self.bind_limit
 
     def _name(self, tag: str, function: str, number: int, taken: set[str]) -> str:
         """A name that no function has, which is taken from now on."""

@@ -136,8 +136,8 @@ def test_passes_that_do_not_run_are_no_steps(site: Site) -> None:
 
 def weighted(*numbers: float) -> IRModule:
     """A sum of weights and of the input."""
-    total: Expr = var("x", (2, 3), "float32")
-    x = total
+    x = var("x", (2, 3), "float32")
+    total: Expr = x
     for number in numbers:
         weight = call_op("negative", [const(np.full((2, 3), number, "float32"))])
         total = call_op("add", [total, weight])
