@@ -18,7 +18,8 @@ def plain_settings(script: Path, words: Collection[str]) -> dict[str, str] | Non
         code, _, comment = line.partition("#")
         parts = _parts(code)
         # a comment in brackets may go on in the next line
-        if comment.startswith("[") or (parts and not _is_setting(parts, words)):
+        is_bracket = comment.startswith("[") and comment[1:].lstrip("=").startswith("[")
+        if is_bracket or (parts and not _is_setting(parts, words)):
             return None
         if parts:
             found[parts[2]] = parts[3]
