@@ -313,13 +313,12 @@ class _PositionTables:
         return root
 
     def _along(self, scalars: ScalarBuilder, root: ScalarExpr, axis: Axis, dimension: int) -> ScalarExpr:
-        values: dict[int, ScalarExpr] = {}
         if dimension == len(self._body.output.layout.shape) - 2:
-            for load in self._staged_loads(root):
-                values[id(load)] = self._kept(scalars, load, axis)
-        if axis.last is not None and 0 < axis.last < MOST_ELEMENTS:
-            self._known(scalars, root, axis, values)
-        return scalars.replaced(root, values)
+            kept = {id(load): self._kept(scalars, load, axis) for load in self._staged_loads(root)}
+            root = scalars.replaced(root, kept)
+        if axis.last is None or not 0 < axis.last < MOST_ELEMENTS:
+            return root
+        return scalars.replaced(root, self._known(scalars, root, axis))
 
     def _kept(self, scalars: ScalarBuilder, load: ScalarExpr, axis: Axis) -> ScalarExpr:
         """The load from where the row is kept."""
@@ -330,10 +329,12 @@ class _PositionTables:
         at = scalars.to_index(self._table(scalars, "int32", places, axis))
         return scalars.load(operand, address - self._row(scalars, address, axis) + at, load.dtype)
 
-    def _known(self, scalars: ScalarBuilder, root: ScalarExpr, axis: Axis, values: dict[int, ScalarExpr]) -> None:
-        """Add what follows from the position along `axis` alone to `values`."""
+    def _known(self, scalars: ScalarBuilder, root: ScalarExpr, axis: Axis) -> dict[int, ScalarExpr]:
+        """What follows from the position along `axis` alone, by the id of what it takes the place of."""
         assert axis.last is not None
-        for name, scalar in list(scalars.run_time_indices.items()):
+        values: dict[int, ScalarExpr] = {}
+        for name in _run_time_names(scalars, root):
+            scalar = scalars.run_time_indices[name]
             if scalar.op != "load" and scalars.depends_on(scalar, axis) and _is_known(scalars, scalar, axis):
                 points = [int(_value(scalars, scalar, x)) for x in range(axis.last + 1)]
                 scalars.run_time_indices[name] = self._table(scalars, "int32", points, axis)
@@ -347,10 +348,22 @@ class _PositionTables:
                 values[id(node)] = self._table(scalars, "float32", numbers, axis)
             else:
                 pending.extend(node.args)
+        return values
 
     def _table(self, scalars: ScalarBuilder, dtype: str, values: Sequence[float], axis: Axis) -> ScalarExpr:
         key = c_type(dtype), tuple(c_literal(value, dtype) for value in values)
         return scalars.load(self.numbers.setdefault(key, self._first + len(self.numbers)), Index.of(axis), dtype)
+
+
+def _run_time_names(scalars: ScalarBuilder, root: ScalarExpr) -> list[str]:
+    """The indices read at run time that a value is computed from, in order of their making."""
+    found: set[str] = set()
+    pending = [root]
+    while pending:
+        names = {name for node in walk(pending.pop()) for index in indices_of(node) for name in index.run_time_names()}
+        pending.extend(scalars.run_time_indices[name] for name in names - found)
+        found |= names
+    return [name for name in scalars.run_time_indices if name in found]
 
 
 def _varying(scalars: ScalarBuilder, address: Index, axis: Axis) -> Index:
