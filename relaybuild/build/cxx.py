@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from relaybuild.build.binary import binary_identity
 from relaybuild.build.cache.store import Cache
 from relaybuild.build.files import writing
 from relaybuild.build.moment import Moment
@@ -27,7 +26,7 @@ from relaybuild.build.toolchain import (
 )
 from relaybuild.build.which import which
 from relaybuild.dataclass import dataclass
-from relaybuild.digest import Digest, Hasher
+from relaybuild.digest import Digest, Hasher, digest_file
 from relaybuild.errors import UserError
 
 _PROBE_SOURCE = """\
@@ -140,8 +139,8 @@ def _tried(
     )
     version, proper, included = (answer.output.strip() for answer in answers)
     found = which(proper, path=environ.get("PATH"))
-    hasher = Hasher("cxx.3").field("driver", binary_identity(compiler[0])).field("arguments", compiler[1:])
-    hasher.field("cc1plus", binary_identity(found) if found else None)
+    hasher = Hasher("cxx.4").field("driver", digest_file(compiler[0])).field("arguments", compiler[1:])
+    hasher.field("cc1plus", digest_file(found) if found else None)
     hasher.field("version", version).field("toolchain", toolchain.digest.hex)
     works = {name: run.returncode == 0 for name, run in zip(_ABILITIES, (static, hidden, not_unique))}
     result = CxxCompiler(

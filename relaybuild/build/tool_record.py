@@ -16,7 +16,6 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
-from relaybuild.build.binary import build_id_and_size
 from relaybuild.build.cache.memo import Inputs
 from relaybuild.build.cache.store import Cache
 from relaybuild.build.moment import Moment
@@ -93,7 +92,7 @@ class ToolRecords:
         self._notes.write(_KIND, self._name(kind, command), json.dumps(record, sort_keys=True).encode())
 
     def _name(self, kind: str, command: Sequence[str]) -> str:
-        hasher = Hasher("tool-record.2").field("kind", kind).field("command", tuple(command))
+        hasher = Hasher("tool-record.3").field("kind", kind).field("command", tuple(command))
         hasher.field("environment", tuple(sorted(invalidating(self._environ).items())))
         return hasher.digest().hex
 
@@ -117,10 +116,12 @@ class Witnesses:
 
 
 def content_of(path: str, inputs: Inputs) -> str | None:
-    """What tells a file's content from another's: its build id and size, or its SHA-256; None if there is none that can
-    be read."""
+    """The SHA-256 of a file; None if there is none that can be read.
+
+    A build id would be known sooner, but whoever alters a program leaves it as it is.
+    """
     try:
-        return build_id_and_size(path) or inputs.digest(Path(path)).hex
+        return inputs.digest(Path(path)).hex
     except OSError:
         return None
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from relaybuild.build.binary import binary_identity
 from relaybuild.build.cache.store import Cache
 from relaybuild.build.files import writing
 from relaybuild.build.moment import Moment
@@ -17,7 +16,7 @@ from relaybuild.build.process import Completed, run_together
 from relaybuild.build.tool_record import LAUNCHERS, ToolRecords
 from relaybuild.build.which import which
 from relaybuild.dataclass import dataclass
-from relaybuild.digest import Digest, Hasher
+from relaybuild.digest import Digest, Hasher, digest_file
 from relaybuild.errors import UserError
 
 LAUNCHER_VARIABLE = "RELAYBUILD_COMPILER_LAUNCHER"
@@ -358,9 +357,9 @@ def _version(version_text: str) -> str:
 def _identity(
     compiler: Sequence[str], version_text: str, machine: str, programs: Sequence[str], environ: Mapping[str, str]
 ) -> Digest:
-    hasher = Hasher("toolchain.1").field("version", version_text).field("machine", machine)
-    hasher.field("arguments", tuple(compiler[1:])).field("driver", binary_identity(compiler[0]))
+    hasher = Hasher("toolchain.2").field("version", version_text).field("machine", machine)
+    hasher.field("arguments", tuple(compiler[1:])).field("driver", digest_file(compiler[0]))
     for role, program in zip(("cc1", "as", "ld"), programs):
         path = which(program, path=environ.get("PATH"))
-        hasher.field(role, binary_identity(path) if path else None)
+        hasher.field(role, digest_file(path) if path else None)
     return hasher.digest()

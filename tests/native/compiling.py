@@ -14,7 +14,7 @@ from runners.compiled import build_together, difference
 
 from relaybuild.build.toolchain import KERNEL_CFLAGS
 from relaybuild.compilation.weights import evaluate_weights
-from relaybuild.contrib import host
+from relaybuild.contrib.host.codegen import generate as host_code
 from relaybuild.ir.infer import infer_types
 from relaybuild.ir.interpreter import interpret
 from relaybuild.ir.module import IRModule
@@ -42,7 +42,7 @@ def generated(program: IRModule | str, target: str = "c", *, passes: bool = True
     chosen = Target.parse(target)
     flags = (*KERNEL_CFLAGS, *chosen.cflags)
     options = CodegenOptions("model", "model", chosen, flags, inputs, outputs, opt_level=3, module=module)
-    return host.generate(main, options)
+    return host_code(main, options)
 
 
 def compiled(

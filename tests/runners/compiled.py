@@ -19,7 +19,7 @@ import relaybuild.contrib.host.program
 from relaybuild.build.library import LibrarySpec, Unit, build_library
 from relaybuild.build.toolchain import KERNEL_CFLAGS, probe
 from relaybuild.compilation.weights import evaluate_weights
-from relaybuild.contrib import host
+from relaybuild.contrib.host.codegen import generate as host_code
 from relaybuild.ir.expr import Constant, Expr, Function, Tuple, TupleGetItem, Var, const, var
 from relaybuild.ir.interpreter import interpret
 from relaybuild.ir.module import IRModule
@@ -114,7 +114,7 @@ def generate(function: Function, target: str, opt_level: int = 3) -> GeneratedCo
     options = CodegenOptions(
         "model", "model", chosen, (*KERNEL_CFLAGS, *chosen.cflags), inputs, outputs, opt_level=opt_level
     )
-    return host.generate(main, options)
+    return host_code(main, options)
 
 
 def run(

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from relaybuild.build.cache.memo import Inputs
 from relaybuild.build.cache.settings import CacheSettings, Mode
 from relaybuild.build.cache.store import Cache, open_cache
 from relaybuild.build.cxx import probe_cxx
 from relaybuild.build.moment import Moment
-from relaybuild.build.tool_record import ToolRecords
+from relaybuild.build.tool_record import ToolRecords, content_of
 from relaybuild.build.toolchain import Toolchain, probe
 from relaybuild.errors import ToolError, UserError
 
@@ -301,3 +302,16 @@ def test_a_launcher_that_cannot_compile(tmp_path: Path) -> None:
     ) as caught:
         probe(environ=environ_with(RELAYBUILD_COMPILER_LAUNCHER=f"{launcher} --fast"))
     assert caught.value.output == "no server\n"
+
+
+def test_a_program_with_one_other_byte_is_another_one(tmp_path: Path, toolchain: Toolchain) -> None:
+    """Its size, its build id and its time are those of the other."""
+    program, altered = tmp_path / "program", tmp_path / "altered"
+    data = Path(toolchain.path).read_bytes()
+    program.write_bytes(data)
+    altered.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    for path in (program, altered):
+        os.utime(path, (2_000_000_000, 2_000_000_000))
+    first, second = (content_of(str(path), Inputs(None)) for path in (program, altered))
+    assert first is not None
+    assert first != second

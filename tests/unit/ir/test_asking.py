@@ -21,7 +21,8 @@ def conv_bn() -> IRModule:
     text = """#[version = "0.0.5"]
 def @main(%x: Tensor[(1, 3, 8, 8), float32]) {
   %0 = nn.conv2d(%x, meta[relay.Constant][0], padding=[1, 1, 1, 1])
-  %1 = nn.batch_norm(%0, meta[relay.Constant][1], meta[relay.Constant][2], meta[relay.Constant][3], meta[relay.Constant][4])
+  %1 = nn.batch_norm(%0, meta[relay.Constant][1], meta[relay.Constant][2],
+                     meta[relay.Constant][3], meta[relay.Constant][4])
   %1.0
 }
 #[metadata]
