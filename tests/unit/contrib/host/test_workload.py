@@ -1,0 +1,172 @@
+"""Workloads of kernels: equal ones have equal kernels, and what a kernel depends on is in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from property import test_host as graphs
+from property.random_programs import modules
+from runners.compiled import Batch, generate
+from runners.test_host import BATCHES, add_case
+from suites.ops import Case
+
+from relaybuild.contrib.host import schedule
+from relaybuild.contrib.host.kernel_code import KernelCode, Kernels
+from relaybuild.digest import Digest
+from relaybuild.ir.expr import Constant, Expr, Function, Span, Var, const, var
+from relaybuild.ir.infer import infer_types
+from relaybuild.ir.module import IRModule
+from relaybuild.ir.op import call_op
+from relaybuild.ir.types import TensorType
+from relaybuild.lower.loop_ir import Kernel
+
+TARGETS = ("c", "x86-64-v3")
+
+
+class Seen(dict[Digest, KernelCode]):
+    """The kernels of all workloads so far, and how often one came up again."""
+
+    again = 0
+
+
+SEEN = Seen()
+
+
+class Checking(Kernels):
+    """Makes every kernel again, and compares it with those of the same workload, in whichever program."""
+
+    def code(self, place: str, workload: Digest, lower: Callable[[], Kernel]) -> KernelCode:
+        made = KernelCode.of(lower())
+        known = SEEN.setdefault(workload, made)
+        SEEN.again += known is not made
+        assert known == made, f"two kernels of one workload:\n{known.text}\n{made.text}"
+        return super().code(place, workload, lower)
+
+
+@pytest.fixture
+def checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedule, "Kernels", Checking)
+
+
+@pytest.mark.parametrize("batch", BATCHES, ids=lambda batch: f"{batch[0]}...")
+def test_equal_workloads_of_operators_have_equal_kernels(checked: None, batch: list[Case]) -> None:
+    gathered = Batch()
+    for case in batch:
+        add_case(gathered, case)
+    for target in TARGETS:
+        gathered.generate(target)
+    assert SEEN.again
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_equal_workloads_of_graphs_have_equal_kernels(checked: None, seed: int) -> None:
+    for target in TARGETS:
+        generate(graphs.gather(seed).function(), target)
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(modules())
+def test_equal_workloads_of_programs_have_equal_kernels(checked: None, module: IRModule) -> None:
+    generate(infer_types(module)["main"], "c")
+
+
+def workloads(function: Function, target: str = "x86-64-v3", opt_level: int = 3) -> list[str]:
+    """The workloads of a function's kernels."""
+    found: list[str] = []
+
+    class Listing(Kernels):
+        def code(self, place: str, workload: Digest, lower: Callable[[], Kernel]) -> KernelCode:
+            found.append(workload.hex)
+            return super().code(place, workload, lower)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(schedule, "Kernels", Listing)
+        generate(infer_types(IRModule({"main": function}))["main"], target, opt_level)
+    return found
+
+
+def block(
+    value: float = 1.0,
+    *,
+    name: str = "x",
+    channels: int = 16,
+    side: int = 9,
+    kernel: int = 3,
+    strides: tuple[int, int] = (1, 1),
+    bound: float = 6.0,
+    dtype: str = "float32",
+    tail: str = "clip",
+) -> Function:
+    """A convolution with a bias and something element-wise behind it."""
+    x = Var(name, TensorType((1, 8, side, side), dtype), Span("a file", name))
+    weight = Constant(np.full((channels, 8, kernel, kernel), value, dtype), Span("a file", f"{name}.w"))
+    pad = kernel // 2
+    conv = call_op(
+        "nn.conv2d", [x, weight], Span("a file", f"{name}.conv"), padding=(pad, pad, pad, pad), strides=strides
+    )
+    biased = call_op("nn.bias_add", [conv, const(np.full(channels, value, dtype))], Span("a file", f"{name}.bias"))
+    attrs: dict[str, Any] = {"a_min": 0.0, "a_max": bound} if tail == "clip" else {}
+    return Function([x], call_op(tail, [biased], **attrs))
+
+
+def test_names_spans_and_values_of_weights_do_not_count() -> None:
+    assert workloads(block(1.0)) == workloads(block(2.0, name="other"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"channels": 32},
+        {"side": 10},
+        {"kernel": 1},
+        {"strides": (2, 2)},
+        {"bound": 5.0},
+        {"tail": "nn.relu"},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_what_a_kernel_computes_counts(change: dict[str, Any]) -> None:
+    # between copies into blocks and out of them
+    assert workloads(block())[1] not in workloads(block(**change))
+
+
+def test_machines_count() -> None:
+    found = [set(workloads(block(), target)) for target in ("c", "x86-64-v3", "x86-64-v4")]
+    assert not found[0] & found[1]
+    assert not found[1] & found[2]
+
+
+def elementwise(first: str, second: str, order: tuple[int, int] = (0, 1), dtype: str = "float32") -> Function:
+    params = [var("x", (4, 5), dtype), var("y", (4, 5), dtype)]
+    left, right = (params[place] for place in order)
+    return Function(params, call_op(second, [call_op(first, [left, right]), left]))
+
+
+def test_operators_operands_and_types_of_a_map_count() -> None:
+    cases = [
+        elementwise("add", "multiply"),
+        elementwise("multiply", "add"),
+        elementwise("subtract", "multiply"),
+        elementwise("subtract", "multiply", (1, 0)),
+        elementwise("add", "multiply", dtype="float64"),
+        Function([(x := var("x", (4, 5), "float32"))], call_op("multiply", [x, const(2.0, "float32")])),
+        Function([(x := var("x", (4, 5), "float32"))], call_op("multiply", [x, const(3.0, "float32")])),
+    ]
+    found = [tuple(workloads(case)) for case in cases]
+    # operands are numbered as they are read: which input of the program one is does not count
+    assert found[2] == found[3]
+    assert len(set(found)) == len(found) - 1
+
+
+def test_what_was_made_of_equal_workloads_is_made_once() -> None:
+    x = var("x", (1, 8, 9, 9), "float32")
+    value: Expr = x
+    for _ in range(3):
+        weight = const(np.full((8, 8, 3, 3), 0.5, "float32"))
+        value = call_op("nn.relu", [call_op("nn.conv2d", [value, weight], padding=(1, 1, 1, 1))])
+    found = workloads(Function([x], value), "c", 0)
+    assert len(set(found)) < len(found)
