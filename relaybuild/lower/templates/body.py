@@ -40,7 +40,7 @@ class Body:
 
     `stage` is a value over the same inputs that is computed before each row of the output that reads it, into scratch
     memory; it is the operand behind the inputs. `target` is the C name of what is written, `tables` those of constant
-    arrays, which are operands behind all others.
+    arrays, which are operands behind all others. By `ahead` elements the places of vectors written are fetched ahead.
     """
 
     title: str
@@ -50,6 +50,7 @@ class Body:
     anchor_dtype: str = "float32"
     stage: Body | None = None
     target: str = "out"
+    ahead: int = 0
     tables: tuple[str, ...] = ()
 
     @property
@@ -102,7 +103,10 @@ def store(
     if mask is not None:
         text = f"rb_and({text}, {mask})"
     if lanes == 1 or address.coefficient(axis) == 1:
-        builder.evaluate(f"rb_store({body.target} + {address.substitute({axis: 0})}, {text})")
+        place = f"{body.target} + {address.substitute({axis: 0})}"
+        builder.evaluate(f"rb_store({place}, {text})")
+        if body.ahead:
+            builder.evaluate(f"RB_PREFETCH({place} + {body.ahead})")
         return
     scattered = builder.declare("float", "element", (lanes,))
     builder.evaluate(f"rb_store({scattered}, {text})")

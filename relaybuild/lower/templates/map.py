@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import NamedTuple
 
 from relaybuild.dataclass import dataclass
@@ -26,6 +27,12 @@ RUN = 64
 KEPT_BYTES = 1 << 14
 """Of the rows of a staged value that lie near: half of the nearest cache. Wider rows are computed in parts."""
 
+WRITES_AHEAD = 512
+"""Elements by which the output of a staged map is fetched ahead where it is large."""
+
+FAR = 8
+"""Sizes of the second-level cache from which an output is large: the third level brings lines fast enough."""
+
 UNITS = 16
 """Parts for threads to share, at least, where a kernel can be cut."""
 
@@ -42,7 +49,7 @@ def _blocked_map(body: Body, machine: Machine) -> Kernel:
     out = body.output.layout
     batch, _, height, _ = out.shape
     if body.stage is not None:
-        body, stage, window = staged(builder, body, body.stage, columns=True)
+        body, stage, window = staged(builder, _fetching(body, machine), body.stage, columns=True)
 
         width = out.shape[3]
         parts = -(-width * BLOCK * window.rows * 4 // KEPT_BYTES)
@@ -73,6 +80,12 @@ def _blocked_map(body: Body, machine: Machine) -> Kernel:
         _blocked_row(builder, body, machine, (image, block, y), None, masked=True)
         zero_halo(builder, body.output, image, block, y, 1)
     return body.kernel(builder.body, machine.lanes)
+
+
+def _fetching(body: Body, machine: Machine) -> Body:
+    """The body of a map that writes more than it reads, fetching what it will write where that lies far."""
+    is_far = 4 * body.output.layout.size > FAR * machine.l2_bytes
+    return replace(body, ahead=WRITES_AHEAD) if is_far else body
 
 
 def _staged_rows(
@@ -335,7 +348,7 @@ def _row_major_map(body: Body, machine: Machine) -> Kernel:
 
 def _staged_row_major_map(builder: Builder, body: Body, stage: Body, machine: Machine) -> Kernel:
     outer = body.output.layout.shape[:-2]
-    body, stage, window = staged(builder, body, stage, columns=machine.lanes == 1)
+    body, stage, window = staged(builder, _fetching(body, machine), stage, columns=machine.lanes == 1)
     tables = {id(each): Tables(builder, each, machine, each.output.layout.shape[-1]) for each in (stage, body)}
     served = {id(each): tables[id(each)].serve(_any_row(each)) for each in (stage, body)}
     for each in (stage, body):
