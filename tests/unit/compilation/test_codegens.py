@@ -27,7 +27,6 @@ from relaybuild.partition.backend import (
     GeneratedCode,
     SourceUnit,
     register_backend,
-    supports_nothing,
 )
 from relaybuild.registry import register_func
 
@@ -144,7 +143,7 @@ def test_a_registered_function_counts_by_its_content(cutting: Cutting) -> None:
 
 
 def backend_of(codegen: Callable[[Function, CodegenOptions], GeneratedCode], folder: Path | None = None) -> Backend:
-    return Backend("mine", "mine", "", codegen, 0, supports_nothing, folder=folder)
+    return Backend("mine", "mine", "", codegen, folder=folder)
 
 
 def test_a_backends_folder_counts(cutting: Cutting, tmp_path: Path) -> None:

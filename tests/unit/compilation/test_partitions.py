@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cutting import JSON, C, Cutting, network
 
+from relaybuild.backends.selection import Selection
 from relaybuild.build.cache.journal import MissReason
+from relaybuild.compilation.code import CodeDigests
 from relaybuild.compilation.known import Known
 from relaybuild.compilation.partitions import HOST_PART, Cut, partition_step
+from relaybuild.digest import Digest, digest_bytes
 from relaybuild.ir.expr import Call
+from relaybuild.ir.infer import infer_types
+from relaybuild.ir.parser import parse
 from relaybuild.ir.printer import print_module
 from relaybuild.partition.backend import register_supports
 from relaybuild.passes.infra import PassContext
@@ -66,16 +72,10 @@ def test_where_no_backend_is_on_nothing_changes(cutting: Cutting) -> None:
     for _ in range(2):
         module = network()
         with cutting.site.run(module) as current:
-            cut = Cut(replace(_no_selection()), "model", chosen("c"), PassContext(3))
+            cut = Cut(Selection(), "model", chosen("c"), PassContext(3))
             found = partition_step(current.program, cut, lambda each: each, current.actions, current.known)
             assert found.program is current.program
             assert found.regions == ()
-
-
-def _no_selection():  # type: ignore[no-untyped-def]
-    from relaybuild.backends.selection import Selection
-
-    return Selection()
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def _no_selection():  # type: ignore[no-untyped-def]
     ids=lambda each: each if isinstance(each, str) else "",
 )
 def test_what_partitioning_is_told_counts(cutting: Cutting, change: dict[str, object], component: str) -> None:
-    cut = Cut(_no_selection(), "model", chosen("c"), PassContext(3))
+    cut = Cut(Selection(), "model", chosen("c"), PassContext(3))
     for each in (cut, replace(cut, **change)):  # type: ignore[arg-type]
         with cutting.site.run(network()) as current:
             partition_step(current.program, each, lambda module: module, current.actions, current.known)
@@ -116,8 +116,58 @@ def test_who_takes_a_call_counts(cutting: Cutting) -> None:
     assert len(cutting(network()).cut.regions) == 2
 
 
+@dataclass(frozen=True)
+class Codes:
+    """The code of modules, one of which was edited."""
+
+    codes: CodeDigests
+    edited: str
+
+    def of(self, *modules: str) -> Digest:
+        found = self.codes.of(*modules)
+        return digest_bytes(found.hex.encode()) if self.edited in modules else found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.codes, name)
+
+
+@pytest.mark.parametrize(
+    ("edited", "component"),
+    [
+        ("relaybuild.contrib.codegen_c", "impl/ccompiler"),
+        ("relaybuild.partition.pipeline", "impl/partition"),
+        ("relaybuild.contrib.example_json", None),
+    ],
+)
+def test_the_code_of_backends_that_are_on_counts(cutting: Cutting, edited: str, component: str | None) -> None:
+    cut = Cut(Selection((C,)), "model", chosen("c"), PassContext(3))
+    for is_edited in (False, True):
+        with cutting.site.run(network()) as current:
+            codes: Any = Codes(current.known.codes, edited if is_edited else "")
+            known = replace(current.known, codes=codes)
+            partition_step(current.program, cut, lambda module: module, current.actions, known)
+    assert cutting.site.changes("partition") == ({component} if component else set())
+
+
+def test_what_the_host_is_told_of_regions_counts_for_it(cutting: Cutting) -> None:
+    """A region's symbol and which of its inputs are weights."""
+    first = cutting(network(1, 2, shape=(32, 33))).cut
+    assert [region.constants for region in first.regions] == [{1}, {1}]
+    again = cutting(network(3, 4, shape=(32, 33))).cut
+    assert cutting.executed("partition") == []
+    assert again.regions == first.regions
+    text = """
+def @main(%x: Tensor[(4,), float32]) { @region(%x) }
+def @region(%x: Tensor[(4,), float32], Compiler="ccompiler", global_symbol="SYMBOL") -> Tensor[(4,), float32] {
+  abs(%x)
+}
+"""
+    parts = [cutting(infer_types(parse(text.replace("SYMBOL", symbol)))).cut.parts for symbol in ("one", "two")]
+    assert parts[0][HOST_PART] != parts[1][HOST_PART]
+
+
 def test_observed_and_unidentified_partitioning_is_not_looked_up(cutting: Cutting) -> None:
-    cut = Cut(_no_selection(), "model", chosen("c"), PassContext(3))
+    cut = Cut(Selection(), "model", chosen("c"), PassContext(3))
     for is_observed, objection in ((True, ""), (False, "no digest")):
         with cutting.site.run(network()) as current:
             known = replace(current.known, objection=objection)
