@@ -29,6 +29,7 @@ from relaybuild.partition.backend import (
     register_backend,
 )
 from relaybuild.registry import register_func
+from relaybuild.target import chosen
 
 pytestmark = pytest.mark.usefixtures("own_cache", "fixed_code")
 
@@ -305,3 +306,27 @@ def @main(%x: Tensor[(2, 8), float32]) { nn.relu(nn.dense(%x, meta[relay.Constan
     cutting(dense(1), ())
     cutting(dense(2), ())
     assert cutting.site.executed("codegen") == []
+
+
+def test_the_target_counts_for_all(cutting: Cutting) -> None:
+    regions = names(cutting(network()))
+    cutting(network(), target=chosen("x86-64-v3"))
+    assert regions_of(cutting) == sorted(["host", *regions])
+    assert "option.target.name" in cutting.site.changes("codegen")
+
+
+def test_which_arguments_of_a_region_are_weights_counts(cutting: Cutting) -> None:
+    text = """#[version = "0.0.5"]
+def @main(%x: Tensor[(4,), float32]) { tanh(@region(%x, SECOND)) }
+def @region(%x: Tensor[(4,), float32], %y: Tensor[(4,), float32], Compiler="mine", global_symbol="region")
+    -> Tensor[(4,), float32] { add(%x, %y) }
+#[metadata]
+{"relay.Constant": [{"dtype": "float32", "shape": [4]}]}
+"""
+    register_backend(backend_of(counting("x")))
+    for second, constants in (("%x", set()), ("meta[relay.Constant][0]", {1})):
+        module = parse(text.replace("SECOND", second), weights=[np.ones(4, "float32")])
+        (region,) = cutting(infer_types(module), ()).cut.regions
+        assert region.constants == constants
+    assert "region" in regions_of(cutting)
+    assert "option.constants" in cutting.site.changes("codegen")
