@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
@@ -29,10 +29,10 @@ class Stored:
         return {output.name: output.digest for output in self.result.outputs}
 
 
-def describe(name: str, contents: Contents) -> Output:
-    """One output of a result; raises OSError for a file that cannot be read."""
+def describe(name: str, contents: Contents, read: Callable[[Path], Digest] = digest_file) -> Output:
+    """One output of a result, `read` giving the digest of a file; raises OSError for one that cannot be read."""
     if isinstance(contents, Path):
-        return Output(name, digest_file(contents), bool(contents.stat().st_mode & 0o100))
+        return Output(name, read(contents), bool(contents.stat().st_mode & 0o100))
     data = reference(contents) if isinstance(contents, Digest) else contents
     return Output(name, digest_bytes(data), contents=data if len(data) <= MAX_INLINE else None)
 

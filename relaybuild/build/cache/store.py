@@ -29,7 +29,7 @@ from relaybuild.build.cache.record import Entry, OtherVersion, RecordError, Resu
 from relaybuild.build.cache.records import Records
 from relaybuild.build.cache.runs import finish_run
 from relaybuild.build.cache.settings import CacheSettings, Mode
-from relaybuild.digest import Digest
+from relaybuild.digest import Digest, digest_file
 
 if TYPE_CHECKING:
     from relaybuild.build.cache.remote.client import Conflict, RemoteCache
@@ -52,6 +52,7 @@ class Cache:
         self.folder = folder
         self._clock = clock
         self._given: list[Inputs] = []
+        self._made: dict[tuple[int, ...], Digest] = {}
         self._is_off = folder is None or settings.mode is Mode.OFF
         self._may_write = folder is not None and folder.is_writable and settings.mode.may_keep
         self._opened_remote: RemoteCache | None = None
@@ -404,8 +405,17 @@ class Cache:
         return {name: reference(value) if isinstance(value, Digest) else value for name, value in outputs.items()}
 
     def _described(self, outputs: Mapping[str, Contents], seconds: float) -> Result:
-        described = tuple(describe(name, outputs[name]) for name in sorted(outputs))
+        described = tuple(describe(name, outputs[name], self._digest_of_output) for name in sorted(outputs))
         return Result(described, self._clock(), seconds, self.settings.origin or host_name())
+
+    def _digest_of_output(self, path: Path) -> Digest:
+        """The digest of a file that this run has made: a library is the output of a link, and then of an artifact."""
+        found = os.stat(path)
+        # that it is moved changes the other time
+        state = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+        if state not in self._made:
+            self._made[state] = digest_file(path)
+        return self._made[state]
 
     def _stored(
         self, action: Action, key: str, outputs: Mapping[str, Contents], result: Result, inputs: Inputs | None
