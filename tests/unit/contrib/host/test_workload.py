@@ -134,6 +134,21 @@ def test_what_a_kernel_computes_counts(change: dict[str, Any]) -> None:
     assert workloads(block())[1] not in workloads(block(**change))
 
 
+def test_where_a_kernel_writes_counts() -> None:
+    """The halo that the next convolution needs, which the first one writes around what it computes."""
+
+    def two(kernel: int) -> Function:
+        x = var("x", (1, 16, 9, 9), "float32")
+        first = call_op("nn.conv2d", [x, const(np.ones((16, 16, 3, 3), "float32"))], padding=(1, 1, 1, 1))
+        pad = kernel // 2
+        weight = const(np.ones((16, 16, kernel, kernel), "float32"))
+        return Function([x], call_op("nn.conv2d", [call_op("nn.relu", [first]), weight], padding=(pad, pad, pad, pad)))
+
+    narrow, wide = workloads(two(1)), workloads(two(3))
+    assert narrow[0] == wide[0]
+    assert narrow[1] not in wide
+
+
 def test_machines_count() -> None:
     found = [set(workloads(block(), target)) for target in ("c", "x86-64-v3", "x86-64-v4")]
     assert not found[0] & found[1]
