@@ -25,7 +25,7 @@ from relaybuild.compilation.actions import Actions
 from relaybuild.compilation.codegens import CodeGenerator, HostCode
 from relaybuild.compilation.imports import Imported, OnnxFile, import_step
 from relaybuild.compilation.known import Known
-from relaybuild.compilation.partitions import Cut, Partitioned, partition_step
+from relaybuild.compilation.partitions import Cut, Partitioned, partition_module, partition_step
 from relaybuild.compilation.passes import PassRunner
 from relaybuild.compilation.programs import Program
 from relaybuild.compilation.slots import Weights
@@ -34,15 +34,11 @@ from relaybuild.compilation.weights import library_weights
 from relaybuild.dataclass import dataclass
 from relaybuild.events import Event
 from relaybuild.identifier import c_identifier
-from relaybuild.ir.expr import Call
 from relaybuild.ir.infer import infer_types
 from relaybuild.ir.module import IRModule
-from relaybuild.ir.ops.compiler_annotation import END
 from relaybuild.ir.types import TensorType
-from relaybuild.ir.visitor import post_order
 from relaybuild.lower.sources import include_dir as kernel_include_dir
 from relaybuild.partition.backend import CodegenOptions, GeneratedCode
-from relaybuild.partition.pipeline import partition
 from relaybuild.partition.report import Report, report
 from relaybuild.passes.infra import PRECISE, PassContext
 from relaybuild.passes.pipelines import default_pipeline
@@ -151,21 +147,8 @@ def _after_passes(request: Request, program: Program, context: PassContext, acti
 def _cut(
     request: Request, program: Program, context: PassContext, selection: Selection, actions: Actions, known: Known
 ) -> Partitioned:
-    def run(module: IRModule) -> IRModule:
-        return partition_module(module, selection, request.name)
-
     cut = Cut(selection, request.name, request.target, context, request.passes.is_observed)
-    return partition_step(program, cut, run, actions, known)
-
-
-def partition_module(module: IRModule, selection: Selection, name: str) -> IRModule:
-    """A module after the passes with its regions cut out, for the backends that are on; typed.
-
-    `name` is the model's: it becomes part of the regions' symbols.
-    """
-    if not selection.backends and not _has_marks(module):
-        return infer_types(module)
-    return partition(infer_types(module), selection.tags, mod_name=c_identifier(name))
+    return partition_step(program, cut, actions, known)
 
 
 def partition_report(
@@ -185,12 +168,6 @@ def partition_report(
     module = default_pipeline()(read_model(model, shapes).module, context)
     with machine, context:
         return report(infer_types(module), selection.tags, mod_name=c_identifier(title))
-
-
-def _has_marks(module: IRModule) -> bool:
-    """Whether calls are marked by hand for a compiler."""
-    nodes = (node for function in module.functions.values() for node in post_order(function))
-    return any(isinstance(node, Call) and node.op_name == END for node in nodes)
 
 
 def _selection(request: Request, cache_dir: Path | None) -> Selection:

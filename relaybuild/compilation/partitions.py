@@ -7,7 +7,7 @@ from: a region that stays the same keeps its code whatever becomes of the others
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,13 @@ from relaybuild.compilation.programs import Program, stored_form
 from relaybuild.compilation.reaching import reached_module
 from relaybuild.compilation.types import ports_json, ports_of
 from relaybuild.digest import Digest, Hasher, digest_bytes
+from relaybuild.identifier import c_identifier
+from relaybuild.ir.expr import Call
+from relaybuild.ir.infer import infer_types
 from relaybuild.ir.module import IRModule
+from relaybuild.ir.ops.compiler_annotation import END
+from relaybuild.ir.visitor import post_order
+from relaybuild.partition.pipeline import partition
 from relaybuild.partition.region_text import RegionPorts
 from relaybuild.passes.infra import PassContext
 from relaybuild.target import Target
@@ -54,14 +60,18 @@ class Cut:
     is_observed: bool = False
 
 
-def partition_step(
-    program: Program,
-    cut: Cut,
-    run: Callable[[IRModule], IRModule],
-    actions: Actions,
-    known: Known,
-) -> Partitioned:
-    """A program, cut by `run`; raises what that does, and UserError for symbols that cannot be."""
+def partition_module(module: IRModule, selection: Selection, name: str) -> IRModule:
+    """A module after the passes with its regions cut out, for the backends that are on; typed.
+
+    `name` is the model's: it becomes part of the regions' symbols.
+    """
+    if not selection.backends and not _has_marks(module):
+        return infer_types(module)
+    return partition(infer_types(module), selection.tags, mod_name=c_identifier(name))
+
+
+def partition_step(program: Program, cut: Cut, actions: Actions, known: Known) -> Partitioned:
+    """A program, cut; raises what `partition` does, and UserError for symbols that cannot be."""
 
     def describe(builder: ActionBuilder) -> None:
         builder.input("in/module", program.digest)
@@ -82,7 +92,7 @@ def partition_step(
             builder.option(f"config.{name}", value)
 
     def execute() -> Partitioned:
-        module = run(program.module)
+        module = partition_module(program.module, cut.selection, cut.name)
         made = program if module is program.module else Program(program.weights, module=module)
         regions = region_functions(module)
         return Partitioned(made, regions, _parts(made, regions) if actions.has_cache else {})
@@ -90,6 +100,12 @@ def partition_step(
     step = Step(LAYER, LAYER, LAYER, describe, execute, _pack, lambda outputs: _unpack(outputs, program))
     objection = known.objection or known.plugins.objection or ("the passes are observed" if cut.is_observed else "")
     return actions.run(step, objection=objection)
+
+
+def _has_marks(module: IRModule) -> bool:
+    """Whether calls are marked by hand for a compiler."""
+    nodes = (node for function in module.functions.values() for node in post_order(function))
+    return any(isinstance(node, Call) and node.op_name == END for node in nodes)
 
 
 def _parts(program: Program, regions: tuple[RegionFunction, ...]) -> dict[str, Digest]:

@@ -27,7 +27,6 @@ from relaybuild.ir.printer import print_module
 from relaybuild.ir.structural import weight_slots
 from relaybuild.partition.backend import Backend, CodegenOptions, GeneratedCode
 from relaybuild.passes.infra import PassContext
-from relaybuild.stages import partition_module
 from relaybuild.target import chosen
 
 C, JSON = codegen_c.BACKEND, example_json.BACKEND
@@ -76,11 +75,8 @@ def made(
     """A program cut for backends, and the code of its parts."""
     selection = Selection(tuple(backends))
 
-    def run(module: IRModule) -> IRModule:
-        return partition_module(module, selection, "model")
-
     with context:
-        cut = partition_step(program, Cut(selection, "model", chosen("c"), context), run, actions, known)
+        cut = partition_step(program, Cut(selection, "model", chosen("c"), context), actions, known)
     settings = CodegenOptions("model", "model", chosen("c"), ("-O2",), ("x",), ("y",), config={"source": "a test"})
     generator = CodeGenerator(actions, replace(settings, **options), known)
     return Parts(cut, generator.regions(cut, selection), generator.host(cut))

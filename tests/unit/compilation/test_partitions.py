@@ -73,7 +73,7 @@ def test_where_no_backend_is_on_nothing_changes(cutting: Cutting) -> None:
         module = network()
         with cutting.site.run(module) as current:
             cut = Cut(Selection(), "model", chosen("c"), PassContext(3))
-            found = partition_step(current.program, cut, lambda each: each, current.actions, current.known)
+            found = partition_step(current.program, cut, current.actions, current.known)
             assert found.program is current.program
             assert found.regions == ()
 
@@ -95,7 +95,7 @@ def test_what_partitioning_is_told_counts(cutting: Cutting, change: dict[str, ob
     cut = Cut(Selection(), "model", chosen("c"), PassContext(3))
     for each in (cut, replace(cut, **change)):  # type: ignore[arg-type]
         with cutting.site.run(network()) as current:
-            partition_step(current.program, each, lambda module: module, current.actions, current.known)
+            partition_step(current.program, each, current.actions, current.known)
     assert component in cutting.site.changes("partition")
     assert cutting.executed("partition") == [""]
 
@@ -145,7 +145,7 @@ def test_the_code_of_backends_that_are_on_counts(cutting: Cutting, edited: str, 
         with cutting.site.run(network()) as current:
             codes: Any = Codes(current.known.codes, edited if is_edited else "")
             known = replace(current.known, codes=codes)
-            partition_step(current.program, cut, lambda module: module, current.actions, known)
+            partition_step(current.program, cut, current.actions, known)
     assert cutting.site.changes("partition") == ({component} if component else set())
 
 
@@ -172,9 +172,7 @@ def test_observed_and_unidentified_partitioning_is_not_looked_up(cutting: Cuttin
         with cutting.site.run(network()) as current:
             known = replace(current.known, objection=objection)
             assert isinstance(known, Known)
-            partition_step(
-                current.program, replace(cut, is_observed=is_observed), lambda each: each, current.actions, known
-            )
+            partition_step(current.program, replace(cut, is_observed=is_observed), current.actions, known)
         (looked,) = [event for event in cutting.site.journal.looked if event.layer == "partition"]
         assert looked.reason is MissReason.BYPASSED
         assert looked.detail == (objection or "the passes are observed")
