@@ -15,6 +15,7 @@ MODEL = ROOT / "examples" / "digits" / "digits.onnx"
 COMMANDS = {
     "build": ("--rounds", "2"),
     "build_time": ("--runs", "1"),
+    "changes": ("--rounds", "1"),
     "call_overhead": ("--seconds", "0.2"),
     "models": ("--seconds", "0.2", "--threads", "1", "--against", "onnxruntime"),
     "pipeline": ("--runs", "1"),
