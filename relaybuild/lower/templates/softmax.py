@@ -1,8 +1,11 @@
-"""Softmax and its logarithm along one dimension: three passes over a row, or over a group of columns; knows nothing of
-the model.
+"""Softmax and its logarithm along one dimension: three passes over a row, or over a group of columns, and two where
+columns lie far; knows nothing of the model.
 
 The first pass finds the maximum, the second the exponentials and their sum, the third the result. The exponentials are
 kept in the output in between, or in scratch memory where the output's vectors are not contiguous.
+
+What is subtracted from the values need not be the maximum: it cancels, as long as no exponential overflows and the
+greatest are not lost. A sample of a column is read faster than all of it, and mostly tells enough.
 
 A NaN makes the sum one, and so all results: the maximum need not be one too.
 """
@@ -30,7 +33,17 @@ ROWS = 8
 of the rows before."""
 
 RUN_BYTES = 4096
-"""Of the maxima of a run of columns, and as much of their sums: a part of the nearest cache."""
+"""Of the maxima of a run of columns, as much of their sums and of what is subtracted: a part of the nearest cache."""
+
+SAMPLED = 32
+"""Of so many rows one is looked at to find what to subtract from a column."""
+
+EXCESS = 16
+"""How much greater a value may be than what is subtracted: the difference is rounded, which its exponential shows, by
+less than 2^-20."""
+
+LOWEST = "rb_splat(-3.402823466e+38f)"
+"""The least finite number: unlike -infinity, it can be subtracted from -infinity."""
 
 
 @dataclass(frozen=True)
@@ -99,11 +112,12 @@ class _Writer:
         return self.body.output.dtype == "float32" and self.body.output.layout.address(index).coefficient(lane) == 1
 
     def reads_far(self, machine: Machine) -> bool:
-        """Whether columns are many and long, so that a group of them, with its exponentials, does not lie near: the
-        order in which rows are read counts."""
+        """Whether columns are many and long, so that a run of them, with its exponentials, does not lie near: the order
+        in which rows are read counts."""
         shape = self.body.output.layout.shape
+        width = min(shape[-1], RUN_BYTES // 4)
         several = shape[-1] >= 2 * GROUP * self.lanes
-        return several and self._in_output and 8 * GROUP * self.lanes * shape[self.softmax.axis] > machine.l2_bytes
+        return several and self._in_output and 8 * width * shape[self.softmax.axis] > machine.l2_bytes
 
     @property
     def scratch_bytes(self) -> int:
@@ -325,8 +339,12 @@ def _column_group(
 
 
 def _column_runs(writer: _Writer, shape: Sequence[int]) -> None:
-    """Three passes over runs of columns, row by row; maxima and sums are kept in memory."""
-    builder, axis, lanes, log = writer.builder, writer.softmax.axis, writer.lanes, writer.softmax.log
+    """Runs of columns, row by row, in a pass for exponentials and sums and one for results.
+
+    What is subtracted is the greatest value of a sample of rows. A run that has values much greater is summed up again,
+    less the maxima that were found meanwhile.
+    """
+    builder, axis, lanes = writer.builder, writer.softmax.axis, writer.lanes
     outer_shape = [*shape[:axis], *shape[axis + 1 : -1]]
     with column_runs(builder, prod(outer_shape), shape[-1], lanes, RUN_BYTES // (4 * lanes)) as run:
         outer = [builder.let_index("o", part) for part in delinearize(run.row, outer_shape)]
@@ -334,39 +352,62 @@ def _column_runs(writer: _Writer, shape: Sequence[int]) -> None:
         def at(k: IndexLike, column: Index) -> list[IndexLike]:
             return [*outer[:axis], k, *outer[axis:], column]
 
-        best, total = (builder.declare("rb_v", stem, (run.most,)) for stem in ("best", "total"))
+        base, best, total = (builder.declare("rb_v", stem, (run.most,)) for stem in ("base", "best", "total"))
+        _sample_run(writer, run, at, shape[axis], base)
+        _sum_run(writer, run, at, shape[axis], (base, best, total))
+        excess = writer.start("rb_v", "excess", "rb_splat(0.0f)")
         with run.each(builder) as (number, _):
-            builder.assign(f"{best}[{number}]", "rb_splat(-INFINITY)")
-            builder.assign(f"{total}[{number}]", "rb_splat(0.0f)")
-
-        def widen(k: Index, rows: int) -> None:
-            with run.each(builder) as (number, column):
-                top = writer.start("rb_v", "top", f"{best}[{number}]")
-                for row in range(rows):
-                    writer.fetch(at(k + row, column), _axis_of(k), ROWS)
-                    builder.assign(top, f"rb_larger({top}, {writer.vector(at(k + row, column))})")
-                builder.assign(f"{best}[{number}]", top)
-
-        def sum_up(k: Index, rows: int) -> None:
-            with run.each(builder) as (number, column):
-                top = builder.let("rb_v", "top", f"{best}[{number}]")
-                added = writer.start("rb_v", "added", f"{total}[{number}]")
-                for row in range(rows):
-                    place = at(k + row, column)
-                    e = builder.let("rb_v", "e", f"rb_exp_falling({writer.vector(place)} - {top})")
-                    builder.assign(added, f"{added} + {e}")
-                    writer.fetch(place, _axis_of(k), ROWS)
-                    if not log:
-                        writer.fetch_kept(place, _axis_of(k), ROWS)
-                        builder.evaluate(f"rb_store({writer.kept(place, k)}, {e})")
-                builder.assign(f"{total}[{number}]", added)
-
-        for step in (widen, sum_up):
-            _by_rows(builder, shape[axis], step)
+            builder.assign(excess, f"rb_larger({best}[{number}] - {base}[{number}], {excess})")
+        with builder.branch(f"rb_max_lanes({excess}) > {EXCESS}.0f"):
+            with run.each(builder) as (number, _):
+                builder.assign(f"{base}[{number}]", f"{best}[{number}]")
+            _sum_run(writer, run, at, shape[axis], (base, best, total))
         with run.each(builder) as (number, _):
             builder.assign(f"{total}[{number}]", _scale(writer, f"{total}[{number}]", vector=True))
         with builder.loop("k", shape[axis]) as k:
-            _finish_run(writer, run, lambda column: at(k, column), best, total)
+            _finish_run(writer, run, lambda column: at(k, column), base, total)
+
+
+Place = Callable[[IndexLike, Index], list[IndexLike]]
+"""The index of the value in a row, at a column."""
+
+
+def _sample_run(writer: _Writer, run: ColumnRun, at: Place, extent: int, base: str) -> None:
+    """The greatest values of a sample of rows."""
+    builder = writer.builder
+    with run.each(builder) as (number, _):
+        builder.assign(f"{base}[{number}]", LOWEST)
+    last = (extent - 1) // SAMPLED * SAMPLED
+    with builder.loop("k", extent, step=SAMPLED, last=last) as k, run.each(builder) as (number, column):
+        builder.assign(f"{base}[{number}]", f"rb_larger({base}[{number}], {writer.vector(at(k, column))})")
+
+
+def _sum_run(writer: _Writer, run: ColumnRun, at: Place, extent: int, kept: tuple[str, str, str]) -> None:
+    """Keep the exponentials of values less `base`, add them up in `total`, and find the maxima, `best`."""
+    builder, (base, best, total) = writer.builder, kept
+    with run.each(builder) as (number, _):
+        builder.assign(f"{best}[{number}]", f"{base}[{number}]")
+        builder.assign(f"{total}[{number}]", "rb_splat(0.0f)")
+
+    def sum_up(k: Index, rows: int) -> None:
+        with run.each(builder) as (number, column):
+            less = builder.let("rb_v", "less", f"{base}[{number}]")
+            top = writer.start("rb_v", "top", f"{best}[{number}]")
+            added = writer.start("rb_v", "added", f"{total}[{number}]")
+            for row in range(rows):
+                place = at(k + row, column)
+                x = builder.let("rb_v", "x", writer.vector(place))
+                builder.assign(top, f"rb_larger({top}, {x})")
+                e = builder.let("rb_v", "e", f"rb_exp_falling({x} - {less})")
+                builder.assign(added, f"{added} + {e}")
+                writer.fetch(place, _axis_of(k), ROWS)
+                if not writer.softmax.log:
+                    writer.fetch_kept(place, _axis_of(k), ROWS)
+                    builder.evaluate(f"rb_store({writer.kept(place, k)}, {e})")
+            builder.assign(f"{best}[{number}]", top)
+            builder.assign(f"{total}[{number}]", added)
+
+    _by_rows(builder, extent, sum_up)
 
 
 def _by_rows(builder: Builder, extent: int, step: Callable[[Index, int], None]) -> None:
@@ -379,13 +420,13 @@ def _by_rows(builder: Builder, extent: int, step: Callable[[Index, int], None]) 
         step(Index.of(whole * ROWS), rest)
 
 
-def _finish_run(writer: _Writer, run: ColumnRun, at: Callable[[Index], list[IndexLike]], best: str, scale: str) -> None:
+def _finish_run(writer: _Writer, run: ColumnRun, at: Callable[[Index], list[IndexLike]], base: str, scale: str) -> None:
     """One row of results. A ragged vector computes its exponentials anew: of those kept, some are overwritten."""
     builder, log = writer.builder, writer.softmax.log
 
     def put(number: Index, column: Index, *, anew: bool) -> None:
         place = at(column)
-        value = f"{writer.vector(place)} - {best}[{number}]" if anew else f"rb_load({writer.kept(place, column)})"
+        value = f"{writer.vector(place)} - {base}[{number}]" if anew else f"rb_load({writer.kept(place, column)})"
         if anew and not log:
             value = f"rb_exp_falling({value})"
         writer.store_vector(place, _result(writer, value, f"{scale}[{number}]"))

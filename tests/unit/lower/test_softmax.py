@@ -67,3 +67,29 @@ def test_many_columns_beyond_the_cache(target: str, name: str) -> None:
         batch.add(f"{shape}", call(name, x, axis=0))
         batch.add(f"{shape} scaled", call("multiply", call(name, x, axis=0), weight(values(shape[1]))))
     batch.compare(target, threads=(1, 3))
+
+
+@pytest.mark.parametrize("target", runnable_targets())
+@pytest.mark.parametrize("name", ["nn.softmax", "nn.log_softmax"])
+def test_greatest_values_that_a_sample_of_rows_may_miss(target: str, name: str) -> None:
+    batch = Batch()
+    for shape in ((2, 371, 652), (1, 1100, 259)):
+        data = values(*shape)
+        data[0, 7, 5] = np.nan
+        data[0, 64, 6] = np.nan
+        data[0, -1, -1] = np.nan
+        data[0, :, 3] = -np.inf
+        data[0, :, 4] = 2.5
+        batch.add(f"{shape} near", call(name, batch.input(data), axis=1))
+        far = data * np.float32(1)
+        far[0, 1:8, 10] = 90, 3e38, 60, -3e38, np.nan, 0, 1
+        far[0, 33, 11:13] = 40, 3e38
+        far[0, :-1, 13] = -np.inf
+        far[0, ::32, 14] = -1e9
+        far[-1, :, 15] = np.arange(shape[1])
+        far[0, 9, 16] = np.inf
+        far[0, 32, 17] = np.inf
+        far[-1, 40, -1] = 30
+        batch.add(f"{shape} far", call(name, batch.input(far), axis=1))
+        batch.add(f"{shape} scaled", call(name, call("multiply", batch.input(far), weight(values(1, 1, 1))), axis=1))
+    batch.compare(target, threads=(1, 3))
