@@ -29,7 +29,9 @@ def retrained(model: ModelProto, seed: int) -> ModelProto:
 
 def widened(model: ModelProto) -> tuple[ModelProto, str]:
     """The model with more channels between two of its convolutions, in the middle of all such pairs, and the name of
-    the first of them. Raises UserError for a model that has no two convolutions of which the second alone reads the first.
+    the first of them.
+
+    Raises UserError for a model that has no two convolutions of which the second alone reads the first.
     """
     found = ModelProto()
     found.CopyFrom(model)
