@@ -287,8 +287,8 @@ RB_INLINE rb_v rb_exp(rb_v x) {
   return p * rb_of_bits((first + 127) << 23) * rb_of_bits((second + 127) << 23);
 }
 
-/* e^x for x <= 88 or NaN, as above, but 0 below -87.7. The sum with 3 * 2^22 rounds to a whole number, and that with 127
- * more leaves the exponent's bits lowest: these are 0 where x is -88 or less. */
+/* e^x for x <= 88 or NaN, as above, but 0 below -87.7. The sum with 3 * 2^22 rounds to a whole number, and that with
+ * 127 more leaves the exponent's bits lowest: these are 0 where x is -88 or less. */
 RB_INLINE rb_v rb_exp_falling(rb_v x) {
 #if RB_LANES > 1
   rb_v clamped = rb_larger(rb_splat(-88.0f), x);
