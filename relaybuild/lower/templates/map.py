@@ -28,7 +28,7 @@ KEPT_BYTES = 1 << 14
 """Of the rows of a staged value that lie near: half of the nearest cache. Wider rows are computed in parts."""
 
 WRITES_AHEAD = 512
-"""Elements by which the output of a staged map is fetched ahead where it is large."""
+"""Elements by which the output of a staged map is fetched ahead, at least, where it is large."""
 
 FAR = 8
 """Sizes of the second-level cache from which an output is large: the third level brings lines fast enough."""
@@ -83,9 +83,14 @@ def _blocked_map(body: Body, machine: Machine) -> Kernel:
 
 
 def _fetching(body: Body, machine: Machine) -> Body:
-    """The body of a map that writes more than it reads, fetching what it will write where that lies far."""
-    is_far = 4 * body.output.layout.size > FAR * machine.l2_bytes
-    return replace(body, ahead=WRITES_AHEAD) if is_far else body
+    """The body of a map that writes more than it reads, fetching what it will write where that lies far.
+
+    In channel blocks that is the same place of the next row: of a row, only a part may be written.
+    """
+    layout = body.output.layout
+    if 4 * layout.size <= FAR * machine.l2_bytes:
+        return body
+    return replace(body, ahead=max(WRITES_AHEAD, layout.strides[-2] if layout.block > 1 else 0))
 
 
 def _staged_rows(

@@ -63,3 +63,14 @@ def test_a_resize_of_rows_and_columns_is_one_kernel() -> None:
     steps = lower_function(legalize(Function([data], large)), Setting(machine_of(Target.parse("c")))).steps
     assert [step.kernel.title for step in steps] == ["image.resize2d, image.resize2d, nn.relu"]
     assert steps[0].kernel.scratch_bytes == 2 * 96 * 4
+
+
+@pytest.mark.parametrize(("width", "ahead"), [(180, 180 * 16), (20, 512), (18, None)])
+def test_a_large_output_in_blocks_is_fetched_a_row_ahead(width: int, ahead: int | None) -> None:
+    data = call("nn.max_pool2d", var("x", (1, 32, 90, width // 2)), pool_size=(1, 1))
+    large = call("nn.max_pool2d", call("image.resize2d", data, size=(1640, width)), pool_size=(1, 1))
+    machine = machine_of(Target.parse("x86-64-v3"))
+    steps = lower_function(legalize(Function([data.args[0]], large)), Setting(machine)).steps
+    (text,) = (step.kernel.named("f") for step in steps if "resize2d" in step.kernel.title)
+    fetched = {line.rsplit(" ", 1)[-1].rstrip(");") for line in text.splitlines() if "RB_PREFETCH" in line}
+    assert fetched == ({str(ahead)} if ahead else set())
