@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import onnx
@@ -39,14 +39,11 @@ def widened(model: ModelProto) -> tuple[ModelProto, str]:
     if not pairs:
         raise UserError("no convolution of the model is read by just one other")
     first, between, second = pairs[len(pairs) // 2]
-    tensors = {tensor.name: tensor for tensor in found.graph.initializer}
-    for name in first.input[1:]:
-        _widen(tensors[name], 0)
-    for node in between:
-        for name in node.input[1:]:
-            if name in tensors and node.op_type == "BatchNormalization":
-                _widen(tensors[name], 0)
-    _widen(tensors[second.input[1]], 1)
+    weights = _weights(found)
+    for node in (first, *(node for node in between if node.op_type == "BatchNormalization")):
+        for number in range(1, len(node.input)):
+            _widen(found, node, number, weights, 0)
+    _widen(found, second, 1, weights, 1)
     del found.graph.value_info[:]
     return found, first.name
 
@@ -58,7 +55,7 @@ def _pairs(model: ModelProto) -> Iterator[tuple[NodeProto, list[NodeProto], Node
         for name in node.input:
             readers.setdefault(name, []).append(node)
     results = {output.name for output in model.graph.output}
-    weights = {tensor.name for tensor in model.graph.initializer}
+    weights = _weights(model)
     for node in model.graph.node:
         if not _is_dense(node, weights):
             continue
@@ -74,15 +71,27 @@ def _pairs(model: ModelProto) -> Iterator[tuple[NodeProto, list[NodeProto], Node
             value = reader.output[0]
 
 
-def _is_dense(node: NodeProto, weights: set[str]) -> bool:
+def _weights(model: ModelProto) -> dict[str, TensorProto]:
+    """Initializers by the names that they have, some more than one: exporters name equal ones by Identity nodes."""
+    found = {tensor.name: tensor for tensor in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type == "Identity" and node.input[0] in found:
+            found[node.output[0]] = found[node.input[0]]
+    return found
+
+
+def _is_dense(node: NodeProto, weights: Mapping[str, TensorProto]) -> bool:
     groups = [attribute.i for attribute in node.attribute if attribute.name == "group"]
     return node.op_type == "Conv" and groups in ([], [1]) and all(name in weights for name in node.input[1:])
 
 
-def _widen(tensor: TensorProto, axis: int) -> None:
-    value = numpy_helper.to_array(tensor)
+def _widen(model: ModelProto, node: NodeProto, number: int, weights: Mapping[str, TensorProto], axis: int) -> None:
+    """Give a node a larger weight of its own."""
+    value = numpy_helper.to_array(weights[node.input[number]])
     more = np.take(value, np.arange(WIDENED_BY) % value.shape[axis], axis)
-    tensor.CopyFrom(numpy_helper.from_array(np.concatenate([value, more], axis), tensor.name))
+    name = f"{node.input[number]}.wider.{len(model.graph.initializer)}"
+    model.graph.initializer.append(numpy_helper.from_array(np.concatenate([value, more], axis), name))
+    node.input[number] = name
 
 
 def save(model: ModelProto, path: str) -> None:
