@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from runners.command import copy_package
 
 import relaybuild
@@ -19,6 +20,10 @@ from relaybuild.compilation.actions import Actions
 from relaybuild.job import Job
 from relaybuild.partition import backend, pattern_table
 from relaybuild.passes import _base, _config
+
+# how long an example takes says more of the machine than of what is tried
+settings.register_profile("relaybuild", deadline=None)
+settings.load_profile("relaybuild")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from stepping import Site, request_of
 
 from relaybuild.backends.generation import Region
 from relaybuild.backends.selection import Selection
@@ -28,6 +27,8 @@ from relaybuild.ir.structural import weight_slots
 from relaybuild.partition.backend import Backend, CodegenOptions, GeneratedCode
 from relaybuild.passes.infra import PassContext
 from relaybuild.target import chosen
+
+from .stepping import Site, request_of
 
 C, JSON = codegen_c.BACKEND, example_json.BACKEND
 

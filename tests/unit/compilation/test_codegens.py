@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cutting import JSON, C, Cutting, network
 
 from relaybuild.compilation.plugins import Plugins
 from relaybuild.digest import digest_bytes
@@ -30,6 +29,8 @@ from relaybuild.partition.backend import (
 )
 from relaybuild.registry import register_func
 from relaybuild.target import chosen
+
+from .cutting import JSON, C, Cutting, network
 
 pytestmark = pytest.mark.usefixtures("own_cache", "fixed_code")
 

@@ -13,7 +13,6 @@ import pytest
 from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 from runners.small_networks import Network
-from stepping import Site, request_of
 
 from relaybuild.build.cache.journal import MissReason, Storing
 from relaybuild.compilation.actions import Actions
@@ -25,6 +24,8 @@ from relaybuild.frontend.onnx import import_model
 from relaybuild.ir.interpreter import interpret
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.parser import parse
+
+from .stepping import Site, request_of
 
 pytestmark = pytest.mark.usefixtures("own_cache", "fixed_code")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from stepping import request_of
 
 import relaybuild
 from relaybuild.build.cache.settings import CacheSettings, Mode
@@ -15,6 +14,8 @@ from relaybuild.compilation.known import Known
 from relaybuild.compilation.slots import Weights
 from relaybuild.ir.parser import parse
 from relaybuild.partition.backend import register_supports
+
+from .stepping import request_of
 
 MODULE = parse("def @main(%x: float32) { %x }")
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cutting import JSON, C, Cutting, network
 
 from relaybuild.backends.selection import Selection
 from relaybuild.build.cache.journal import MissReason
@@ -22,6 +21,8 @@ from relaybuild.ir.printer import print_module
 from relaybuild.partition.backend import register_supports
 from relaybuild.passes.infra import PassContext
 from relaybuild.target import chosen
+
+from .cutting import JSON, C, Cutting, network
 
 pytestmark = pytest.mark.usefixtures("own_cache", "fixed_code")
 

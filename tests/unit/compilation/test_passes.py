@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from property.random_programs import modules
-from stepping import Site
 
 from relaybuild.build.cache.journal import MissReason
 from relaybuild.compilation.passes import PassRunner
@@ -32,6 +31,8 @@ from relaybuild.passes.legalize import Legalize
 from relaybuild.passes.op_rewrites import scoped_op_rewrite
 from relaybuild.passes.pipelines import default_pipeline
 from relaybuild.passes.simplify_expr import SimplifyExpr
+
+from .stepping import Site
 
 pytestmark = pytest.mark.usefixtures("own_cache", "fixed_code")
 
