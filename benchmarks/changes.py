@@ -5,13 +5,15 @@
 Each figure is a process's wall time. In a round, the model is compiled without a cache ("no cache"), with an empty one
 ("cold"), then, in that cache, a model whose weights all differ ("weights") and one of which one convolution has more
 channels ("layer"). "bytes" is what a run cannot do without that has to read the model and to make and keep the library:
-a SHA-256 of the model, one of the library, and writing the library twice. A number behind a time is that of the kernels
+a SHA-256 of the model, one of the library, and writing the library twice. A model without two convolutions in a row has
+no "layer". A number behind a time is that of the kernels
 and other units that were compiled. Ratios are those of a round, medians over the rounds.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import json
 import statistics
@@ -30,6 +32,7 @@ from benchlib.report import progress, run_benchmark, table
 from benchlib.report import save as save_json
 
 from relaybuild.build.cache.memo import RACY_SECONDS
+from relaybuild.errors import UserError
 
 DEFAULT_MODELS = ("resnet50",)
 COLUMNS = ("no cache", "cold", "weights", "layer")
@@ -44,10 +47,11 @@ def measure(model: Model, number: int, folder: Path) -> Round:
     original = onnx.load(str(model.path))
     path = folder / f"{model.name}.onnx"
     versions = {"no cache": original, "cold": original, "weights": retrained(original, number)}
-    versions["layer"], _ = widened(original)
+    with contextlib.suppress(UserError):
+        versions["layer"], _ = widened(original)
     found: Round = {}
-    for column in COLUMNS:
-        save(versions[column], str(path))
+    for column, version in versions.items():
+        save(version, str(path))
         # digests of files that were written just now are not remembered
         time.sleep(RACY_SECONDS + 0.5)
         output, summary = folder / "model.so", folder / "summary.json"
@@ -74,12 +78,15 @@ def time_table(found: dict[str, list[Round]]) -> str:
     """A row for each model."""
     rows = []
     for name, rounds in found.items():
-        medians = {column: statistics.median(each[column] for each in rounds) for column in (*COLUMNS, "bytes")}
-        times = [f"{medians[column]:.2f} ({rounds[-1][f'{column} units']:.0f})" for column in COLUMNS]
-        shares = [statistics.median(each[column] / each["cold"] for each in rounds) for column in COLUMNS[2:]]
+        there = [column for column in COLUMNS if column in rounds[0]]
+        medians = {column: statistics.median(each[column] for each in rounds) for column in (*there, "bytes")}
+        times = [f"{medians[column]:.2f} ({rounds[-1][f'{column} units']:.0f})" for column in there]
+        times += ["-"] * (len(COLUMNS) - len(there))
+        shares = [statistics.median(each[column] / each["cold"] for each in rounds) for column in there[2:]]
         beyond = statistics.median(each["weights"] - each["bytes"] for each in rounds)
         filling = statistics.median(each["cold"] / each["no cache"] for each in rounds)
-        ratios = [f"{filling:.2f}", *(f"{100 * share:.0f} %" for share in shares), f"{beyond:.2f}"]
+        percents = [f"{100 * share:.0f} %" for share in shares] + ["-"] * (len(COLUMNS) - len(there))
+        ratios = [f"{filling:.2f}", *percents, f"{beyond:.2f}"]
         rows.append((name, *times, f"{medians['bytes']:.2f}", *ratios))
     head = [f"{column} s" for column in (*COLUMNS, "bytes")]
     return table(("model", *head, "cold : no cache", "weights", "layer", "weights - bytes s"), rows)
