@@ -134,7 +134,8 @@ def _compiled_init(cls: Any, fields: Sequence[Field[Any]], frozen: bool) -> Any:
             body.append(f" _set(self, {name!r}, {value})" if frozen else f" self.{name} = {value}")
     body += [f" self.{_POST_INIT}()"] if hasattr(cls, _POST_INIT) else []
     text = f"def __init__(self, {', '.join(parameters)}):\n" + "\n".join(body or [" pass"])
-    exec(text, names)
+    # Python kills itself at its end where an interrupt once left the execution of a text
+    exec(compile(text, f"<{cls.__qualname__}>", "exec"), names)
     init: Any = names["__init__"]
     init.__qualname__, init.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
     init.__annotations__ = {field.name: field.type for field in fields if field.init} | {"return": None}
