@@ -51,7 +51,7 @@ def _hasher(kind: str, setting: Setting) -> Hasher:
 
 
 def _node(node: Call, group: Group, position: Mapping[int, int], numbers: Mapping[int, int]) -> Value:
-    marks = (node is group.anchor, node is group.root, node is getattr(group, "staged", None))
+    marks = (node is group.anchor, node is group.root, node is group.staged)
     attrs = tuple((name, attr_value(value)) for name, value in node.attrs.items()) if node.attrs else ()
     args = tuple(_argument(arg, position, numbers) for arg in arguments(node))
     return (node.op_name, marks, type_text(node.checked_type), attrs, args)
