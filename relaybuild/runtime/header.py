@@ -102,6 +102,7 @@ def _comment_text(name: str) -> str:
 
 def _prototypes(prefix: str) -> str:
     return f"""/* What the functions do is said at RbModelApi. */
+const RbModelApi *{prefix}_api(void);
 RbStatus {prefix}_create(int32_t threads, RbInstance **out);
 RbStatus {prefix}_run(RbInstance *instance, const DLTensor *const *inputs, int32_t num_inputs,
                       DLTensor *const *outputs, int32_t num_outputs);

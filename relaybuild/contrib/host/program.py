@@ -133,7 +133,7 @@ def _program_text(
         "};",
         "",
         f"RB_DEFINE_MODEL({spec.symbol}, program);",
-        "RB_DEFINE_ENTRY(program);",
+        f"RB_DEFINE_ENTRY({spec.symbol});",
         "RB_DEFINE_MAIN(program);",
         "",
     ]

@@ -2,9 +2,11 @@
  *
  * Calls of functions that other backends compute, out of a program, and what an instance keeps for them. It knows
  * neither backends nor what the functions compute. */
+#include "relaybuild/checks.h"
 #include "relaybuild/program.h"
 
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* One function: its arguments, whose data alone change from call to call. */
@@ -18,6 +20,7 @@ typedef struct RbRegionState {
 struct RbRegions {
   int32_t count;
   _Atomic RbStatus status;
+  char message[1024]; /* why the last run failed: the thread that called the function may not be the one that asks */
   RbRegionState states[];
 };
 
@@ -79,8 +82,13 @@ void rb_regions_reset(struct RbRegions *regions) {
   }
 }
 
+static RbStatus rb_status_of(const struct RbRegions *regions) {
+  return atomic_load_explicit(&regions->status, memory_order_relaxed);
+}
+
 RbStatus rb_regions_status(const struct RbRegions *regions) {
-  return regions ? atomic_load_explicit(&regions->status, memory_order_relaxed) : RB_OK;
+  const RbStatus status = regions ? rb_status_of(regions) : RB_OK;
+  return status ? rb_fail(status, "%s", regions->message) : RB_OK;
 }
 
 static RbStatus rb_call_region(RbRegionState *state, const void *const *inputs, void *const *outputs, int32_t threads) {
@@ -101,9 +109,12 @@ RbStatus rb_region(const RbFrame *frame, int32_t region, const void *const *inpu
   struct RbRegions *regions = frame->regions;
   rb_barrier(frame->barrier, threads);
   if (thread == 0) {
-    atomic_store_explicit(&regions->status, rb_call_region(&regions->states[region], inputs, outputs, threads),
-                          memory_order_relaxed);
+    const RbStatus status = rb_call_region(&regions->states[region], inputs, outputs, threads);
+    if (status) {
+      snprintf(regions->message, sizeof regions->message, "%s", rb_last_error());
+    }
+    atomic_store_explicit(&regions->status, status, memory_order_relaxed);
   }
   rb_barrier_parked(frame->barrier, threads);
-  return rb_regions_status(regions);
+  return rb_status_of(regions);
 }

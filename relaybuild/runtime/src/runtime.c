@@ -365,9 +365,9 @@ void rb_barrier_parked(struct RbBarrier *barrier, int32_t threads) {
  * run. Threads find their place in it without talking to each other; whoever first needs a segment allocates it. */
 typedef struct RbStack {
   _Atomic(unsigned char *) segments[RB_SEGMENTS];
-  size_t limit;        /* bytes of a segment, at most */
-  size_t native_limit; /* bytes of the C stack that calls of this run may take in each thread */
-  int32_t depth_limit; /* calls inside each other, at most; 0: as the stacks allow */
+  size_t limit;                /* bytes of a segment, at most */
+  _Atomic size_t native_limit; /* bytes of the C stack that calls of this run may take in each thread */
+  int32_t depth_limit;         /* calls inside each other, at most; 0: as the stacks allow */
   _Atomic RbStatus status;
 } RbStack;
 
@@ -401,7 +401,8 @@ RbStatus rb_call(const RbFrame *caller, RbFrame *callee, const void *const *inpu
   callee->outputs = outputs;
   callee->native_bytes += native_bytes * RB_NATIVE_SCALE;
   ++callee->depth;
-  if (callee->native_bytes > stack->native_limit || (stack->depth_limit && callee->depth > stack->depth_limit)) {
+  if (callee->native_bytes > atomic_load_explicit(&stack->native_limit, memory_order_relaxed) ||
+      (stack->depth_limit && callee->depth > stack->depth_limit)) {
     return rb_stop_calls(stack, RB_ERROR_CALL_DEPTH);
   }
   const size_t size = (arena_bytes + RB_CACHE_LINE - 1) / RB_CACHE_LINE * RB_CACHE_LINE;
@@ -455,12 +456,20 @@ static size_t rb_native_room(void) {
 /* Before a run: nothing failed yet, and the smallest of the threads' C stacks bounds the calls. */
 static void rb_reset_stack(RbStack *stack, int32_t threads) {
   const size_t room = rb_native_room(), worker = RB_WORKER_STACK_BYTES - RB_STACK_RESERVE_BYTES;
-  stack->native_limit = threads > 1 && worker < room ? worker : room;
+  atomic_store_explicit(&stack->native_limit, threads > 1 && worker < room ? worker : room, memory_order_relaxed);
   atomic_store_explicit(&stack->status, RB_OK, memory_order_relaxed);
   for (int32_t i = 0; i < RB_SEGMENTS; ++i) {
     if (atomic_load_explicit(&stack->segments[i], memory_order_relaxed) == &rb_no_segment) {
       atomic_store_explicit(&stack->segments[i], NULL, memory_order_relaxed);
     }
+  }
+}
+
+/* Lets the C stack of the calling thread, too, bound the calls of the run that is about to begin. */
+static void rb_limit_stack(RbStack *stack) {
+  const size_t room = rb_native_room();
+  size_t found = atomic_load_explicit(&stack->native_limit, memory_order_relaxed);
+  while (room < found && !atomic_compare_exchange_weak(&stack->native_limit, &found, room)) {
   }
 }
 
@@ -477,9 +486,13 @@ typedef struct RbWorker {
   uint32_t start; /* the count of `start` before the worker's first job */
 } RbWorker;
 
+/* Whether the tasks of a run go on: they wait in front of the program until all have come, or the pool gives up. */
+typedef enum RbDecision { RB_UNDECIDED, RB_BEGIN, RB_GIVE_UP } RbDecision;
+
 struct RbInstance {
   const RbProgram *program;
   int32_t threads;
+  RbThreadPool pool; /* of the application; `run` is NULL where the threads are the instance's own */
   RbFrame frame;
   RbStack stack;
   const void **inputs;
@@ -493,7 +506,9 @@ struct RbInstance {
   int32_t workers_process; /* the process in which the workers exist */
   RbWorker *workers;       /* threads - 1 */
   bool stop;
-  _Alignas(64) _Atomic int32_t remaining; /* workers still in the current job */
+  _Atomic int32_t decision;               /* an RbDecision, about the tasks of a pool */
+  uint32_t undecided;                     /* the count of `start` before the decision */
+  _Alignas(64) _Atomic int32_t remaining; /* workers still in the current job, or tasks that have not come yet */
   int64_t idle_spin_nanoseconds;
   RbEvent start; /* advanced once per job */
   RbEvent done;
@@ -592,11 +607,34 @@ static RbStatus rb_environment_number(const char *name, int32_t most, int32_t *v
   return RB_OK;
 }
 
-/* Replaces 0 by the default and applies the program's limit. */
-static RbStatus rb_choose_threads(const RbProgram *program, int32_t *threads) {
+/* Replaces 0 by all threads that the pool has. */
+static RbStatus rb_choose_of_pool(const RbThreadPool *pool, int32_t *threads) {
+  if (!pool->run) {
+    return rb_fail(RB_ERROR_INVALID_ARGUMENT, "the thread pool's function run is a null pointer");
+  }
+  if (pool->threads < 1 || pool->threads > RB_MAX_THREADS) {
+    return rb_fail(RB_ERROR_INVALID_ARGUMENT, "the thread pool has %" PRId32 " threads, expected 1 to %d",
+                   pool->threads, RB_MAX_THREADS);
+  }
+  if (*threads > pool->threads) {
+    return rb_fail(RB_ERROR_INVALID_ARGUMENT, "threads is %" PRId32 ", the thread pool has %" PRId32, *threads,
+                   pool->threads);
+  }
+  *threads = *threads ? *threads : pool->threads;
+  return RB_OK;
+}
+
+/* Replaces 0 by the default and applies the program's limit; `pool` may be NULL. */
+static RbStatus rb_choose_threads(const RbProgram *program, const RbThreadPool *pool, int32_t *threads) {
   if (*threads < 0 || *threads > RB_MAX_THREADS) {
     return rb_fail(RB_ERROR_INVALID_ARGUMENT, "threads is %" PRId32 ", expected 1 to %d, or 0 for the default",
                    *threads, RB_MAX_THREADS);
+  }
+  if (pool) {
+    const RbStatus status = rb_choose_of_pool(pool, threads);
+    if (status) {
+      return status;
+    }
   }
   if (*threads == 0) {
     const RbStatus status = rb_environment_number("RELAYBUILD_NUM_THREADS", RB_MAX_THREADS, threads);
@@ -672,12 +710,16 @@ static void rb_free_instance(RbInstance *instance) {
   free(instance);
 }
 
-static RbStatus rb_instance_open(const RbProgram *program, int32_t threads, RbInstance **out) {
+static RbStatus rb_instance_open(const RbProgram *program, int32_t threads, const RbThreadPool *pool,
+                                 RbInstance **out) {
   RbInstance *instance = rb_allocate(sizeof *instance);
   if (instance) {
     memset(instance, 0, sizeof *instance);
     instance->program = program;
     instance->threads = threads;
+    if (pool) {
+      instance->pool = *pool;
+    }
     rb_reset_events(instance);
   }
   RbStatus status = RB_OK;
@@ -700,7 +742,7 @@ static RbStatus rb_instance_open(const RbProgram *program, int32_t threads, RbIn
   status = rb_regions_create(program, &instance->frame.regions);
   if (!status && threads > 1) {
     instance->cpus = rb_cpu_count();
-    status = rb_start_workers(instance);
+    status = pool ? RB_OK : rb_start_workers(instance);
   }
   if (status) {
     rb_free_instance(instance);
@@ -710,16 +752,51 @@ static RbStatus rb_instance_open(const RbProgram *program, int32_t threads, RbIn
   return RB_OK;
 }
 
-RbStatus rb_instance_create(const RbProgram *program, int32_t threads, RbInstance **out) {
+static bool rb_is_zero(const unsigned char *bytes, size_t count) {
+  while (count && !bytes[count - 1]) {
+    --count;
+  }
+  return !count;
+}
+
+/* What the caller's options say; theirs may be of an earlier or a later release. */
+static RbStatus rb_read_options(const RbCreateOptions *given, RbCreateOptions *options) {
+  memset(options, 0, sizeof *options);
+  if (!given) {
+    return RB_OK;
+  }
+  const size_t size = given->struct_size, least = offsetof(RbCreateOptions, pool);
+  if (size < least) {
+    return rb_fail(RB_ERROR_INVALID_ARGUMENT, "create_with: the options have a struct_size of %zu, expected %zu", size,
+                   sizeof *options);
+  }
+  if (size > sizeof *options && !rb_is_zero((const unsigned char *)given + sizeof *options, size - sizeof *options)) {
+    return rb_fail(RB_ERROR_INVALID_ARGUMENT,
+                   "create_with: the options ask for what a later release offers: compile the model again");
+  }
+  memcpy(options, given, size < sizeof *options ? size : sizeof *options);
+  return RB_OK;
+}
+
+RbStatus rb_instance_create_with(const RbProgram *program, const RbCreateOptions *given, RbInstance **out) {
+  RbCreateOptions options;
   if (!out) {
     return rb_fail(RB_ERROR_INVALID_ARGUMENT, "create: the place for the instance is a null pointer");
   }
   *out = NULL;
   RbStatus status = rb_check_program(program);
   if (!status) {
-    status = rb_choose_threads(program, &threads);
+    status = rb_read_options(given, &options);
   }
-  return status ? status : rb_instance_open(program, threads, out);
+  if (!status) {
+    status = rb_choose_threads(program, options.pool, &options.threads);
+  }
+  return status ? status : rb_instance_open(program, options.threads, options.pool, out);
+}
+
+RbStatus rb_instance_create(const RbProgram *program, int32_t threads, RbInstance **out) {
+  const RbCreateOptions options = {.struct_size = sizeof options, .threads = threads};
+  return rb_instance_create_with(program, &options, out);
 }
 
 void rb_instance_destroy(RbInstance *instance) {
@@ -786,18 +863,67 @@ static RbStatus rb_check_counts(const RbProgram *program, const void *inputs, in
 }
 
 /* Wakes the workers once, takes part as thread 0, and returns when all have finished. */
-static void rb_run_parallel(RbInstance *instance) {
+static void rb_run_own(RbInstance *instance, int64_t spin) {
+  const uint32_t done = rb_event_count(&instance->done);
+  atomic_store_explicit(&instance->remaining, instance->threads - 1, memory_order_relaxed);
+  rb_event_advance(&instance->start);
+  instance->program->run(&instance->frame, 0, instance->threads);
+  rb_event_wait(&instance->done, done, spin ? RB_BARRIER_NANOSECONDS : 0);
+}
+
+static void rb_decide(RbInstance *instance, RbDecision decision) {
+  int32_t found = RB_UNDECIDED;
+  if (atomic_compare_exchange_strong(&instance->decision, &found, (int32_t)decision)) {
+    rb_event_advance(&instance->start);
+  }
+}
+
+/* One of the tasks that a pool runs, or, with a negative number, the word that it cannot run all. */
+static void rb_task(void *argument, int32_t thread) {
+  RbInstance *instance = argument;
+  if (thread < 0) {
+    rb_decide(instance, RB_GIVE_UP);
+    return;
+  }
+  if (instance->program->makes_calls) {
+    rb_limit_stack(&instance->stack);
+  }
+  if (atomic_fetch_sub_explicit(&instance->remaining, 1, memory_order_acq_rel) == 1) {
+    rb_decide(instance, RB_BEGIN);
+  }
+  rb_event_wait(&instance->start, instance->undecided, instance->barrier.spin_nanoseconds);
+  if (atomic_load(&instance->decision) == RB_BEGIN) {
+    instance->program->run(&instance->frame, thread, instance->threads);
+  }
+}
+
+static RbStatus rb_run_in_pool(RbInstance *instance) {
+  atomic_store(&instance->decision, RB_UNDECIDED);
+  atomic_store(&instance->remaining, instance->threads);
+  instance->undecided = rb_event_count(&instance->start);
+  const int32_t result = instance->pool.run(instance->pool.context, rb_task, instance, instance->threads);
+  if (result || atomic_load(&instance->decision) != RB_BEGIN) {
+    return rb_fail(RB_ERROR_THREAD,
+                   "the application's thread pool did not run %" PRId32 " tasks for model '%s', it returned %" PRId32,
+                   instance->threads, instance->program->name, result);
+  }
+  return RB_OK;
+}
+
+static RbStatus rb_run_parallel(RbInstance *instance) {
   const int32_t threads = instance->threads;
   const int32_t active = atomic_fetch_add_explicit(&rb_active_threads, threads, memory_order_relaxed) + threads;
   const int64_t spin = active <= instance->cpus ? RB_SPIN_NANOSECONDS : 0;
-  const uint32_t done = rb_event_count(&instance->done);
+  RbStatus status = RB_OK;
   instance->barrier.spin_nanoseconds = spin ? RB_BARRIER_NANOSECONDS : 0;
   instance->idle_spin_nanoseconds = spin;
-  atomic_store_explicit(&instance->remaining, threads - 1, memory_order_relaxed);
-  rb_event_advance(&instance->start);
-  instance->program->run(&instance->frame, 0, threads);
-  rb_event_wait(&instance->done, done, spin ? RB_BARRIER_NANOSECONDS : 0);
+  if (instance->pool.run) {
+    status = rb_run_in_pool(instance);
+  } else {
+    rb_run_own(instance, spin);
+  }
   atomic_fetch_sub_explicit(&rb_active_threads, threads, memory_order_relaxed);
+  return status;
 }
 
 /* Takes the instance for this call; what a thread of the parent process holds across fork() is nobody's here. */
@@ -817,7 +943,7 @@ static RbStatus rb_calls_status(RbInstance *instance) {
     return rb_fail(status,
                    "the functions of model '%s' call each other too deeply: the C stack of the calling thread (%zu "
                    "bytes free) or RELAYBUILD_MAX_CALL_DEPTH allows no more; run it in a thread with a larger stack",
-                   name, instance->stack.native_limit);
+                   name, atomic_load(&instance->stack.native_limit));
   }
   return status ? rb_fail(status, "out of memory: the functions of model '%s' call each other too deeply", name)
                 : RB_OK;
@@ -829,7 +955,7 @@ static RbStatus rb_run_held(RbInstance *instance, int32_t process, const DLTenso
   if (status) {
     return status;
   }
-  if (instance->threads > 1 && instance->workers_process != process) {
+  if (instance->threads > 1 && !instance->pool.run && instance->workers_process != process) {
     status = rb_restart_workers(instance);
   }
   if (status) {
@@ -837,15 +963,17 @@ static RbStatus rb_run_held(RbInstance *instance, int32_t process, const DLTenso
   }
   const bool calls = instance->program->makes_calls;
   if (calls) {
-    rb_reset_stack(&instance->stack, instance->threads);
+    rb_reset_stack(&instance->stack, instance->pool.run ? 1 : instance->threads);
   }
   rb_regions_reset(instance->frame.regions);
   if (instance->threads == 1) {
     instance->program->run(&instance->frame, 0, 1);
   } else {
-    rb_run_parallel(instance);
+    status = rb_run_parallel(instance);
   }
-  status = calls ? rb_calls_status(instance) : RB_OK;
+  if (!status && calls) {
+    status = rb_calls_status(instance);
+  }
   return status ? status : rb_regions_status(instance->frame.regions);
 }
 

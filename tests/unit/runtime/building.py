@@ -38,10 +38,10 @@ def build_functions(output: Path, defines: Sequence[str] = ()) -> Path:
     return output
 
 
-def build_stress(folder: Path, header: str, flags: Sequence[str]) -> Path:
-    """The C stress consumer with program and runtime in one executable."""
+def build_consumer(folder: Path, name: str, header: str, flags: Sequence[str]) -> Path:
+    """The C program data/NAME.c with the sample model and the runtime in one executable."""
     (folder / "sample.h").write_text(header)
-    sources = (DATA / "program.c", *RUNTIME, DATA / "stress.c")
+    sources = (DATA / "program.c", *RUNTIME, DATA / f"{name}.c")
     include = (f"-I{folder}", f"-I{include_dir()}")
-    cc(*STRICT, "-D_GNU_SOURCE", "-g", "-O1", *flags, *include, *sources, "-o", folder / "stress", "-pthread")
-    return folder / "stress"
+    cc(*STRICT, "-D_GNU_SOURCE", "-g", "-O1", *flags, *include, *sources, "-o", folder / name, "-pthread")
+    return folder / name

@@ -12,7 +12,7 @@ from relaybuild.errors import UserError
 from relaybuild.runtime import include_dir, load_module, model_header, source_dir
 from relaybuild.target import Target
 
-from .building import DATA, INPUTS, OUTPUTS, RUNTIME, STRICT, build_library, build_stress, cc
+from .building import DATA, INPUTS, OUTPUTS, RUNTIME, STRICT, build_consumer, build_library, cc
 
 BUILDS = {
     "plain": (),
@@ -25,9 +25,17 @@ BUILDS = {
 
 @pytest.mark.parametrize("build", BUILDS)
 def test_stress(build: str, tmp_path: Path) -> None:
-    stress = build_stress(tmp_path, model_header("sample", INPUTS, OUTPUTS), BUILDS[build])
-    fork = ["--no-fork"] if build.startswith("thread") else []
-    done = subprocess.run([stress, *fork], capture_output=True, text=True, timeout=60)
+    run_consumer("stress", build, tmp_path, *(["--no-fork"] if build.startswith("thread") else []))
+
+
+@pytest.mark.parametrize("build", BUILDS)
+def test_thread_pools_of_the_application(build: str, tmp_path: Path) -> None:
+    run_consumer("pools", build, tmp_path)
+
+
+def run_consumer(name: str, build: str, folder: Path, *words: str) -> None:
+    program = build_consumer(folder, name, model_header("sample", INPUTS, OUTPUTS), BUILDS[build])
+    done = subprocess.run([program, *words], capture_output=True, text=True, timeout=60)
     if "unexpected memory mapping" in done.stderr:
         pytest.skip("this kernel's address layout is not the thread sanitizer's")
     assert (done.returncode, done.stderr) == (0, "")
@@ -39,7 +47,7 @@ def test_public_layout_never_changes(tmp_path: Path) -> None:
 
 def test_exports_only_the_interface(sample_library: Path) -> None:
     lines = subprocess.check_output(["nm", "-D", "--defined-only", sample_library], text=True).splitlines()
-    functions = ("create", "run", "destroy", "describe", "last_error", "num_threads")
+    functions = ("api", "create", "run", "destroy", "describe", "last_error", "num_threads")
     fixed = {"relaybuild_model_v1", "relaybuild_last_error_v1", "__tvm_ffi_main"}
     assert {line.split()[-1] for line in lines} == fixed | {f"sample_{name}" for name in functions}
 

@@ -2,9 +2,11 @@
  *
  * The C interface of a compiled model (C and C++). It knows neither how a model was compiled nor how it runs.
  *
- * A library offers the functions below under its model's name (digits_create, digits_run, ...) and, when it is a shared
- * library, once more as a table behind the fixed symbol relaybuild_model_v1. Numbers and field order never change; what
- * is new is appended, and raises RELAYBUILD_ABI_VERSION. */
+ * A library offers the functions of RbModelApi under its model's name (digits_create, digits_run, ...), and all of them
+ * as a table, which digits_api() returns and, of a shared library, the fixed symbol relaybuild_model_v1. Numbers and
+ * the order of fields never change. What is new is appended: struct_size tells where a table ends, and who reads a
+ * field that is not in the first release looks whether it is there. RELAYBUILD_ABI_VERSION is raised only where that
+ * would not be enough. From C++, relaybuild/model.hpp does all this. */
 #ifndef RELAYBUILD_MODEL_H_
 #define RELAYBUILD_MODEL_H_
 
@@ -61,6 +63,31 @@ typedef struct RbModelInfo {
 /* One inference at a time: memory for intermediate values, and the threads that compute them. */
 typedef struct RbInstance RbInstance;
 
+/* Threads that belong to the application, for instances that have none of their own. */
+typedef struct RbThreadPool {
+  void *context;   /* what run() is given */
+  int32_t threads; /* how many tasks can run at the same time, 1 or more */
+
+  /* Calls task(argument, t) once for each t from 0 to `threads` - 1, returns 0 when all of them have returned, and
+   * makes visible to the caller what they wrote. All of them run AT THE SAME TIME, each on a thread of its own, of
+   * which the calling thread may be one: they wait for each other. Calls may come from several threads, for several
+   * instances and models; one that cannot have all its threads at once waits until it can, and holds none meanwhile.
+   *
+   * Without threads for all tasks it returns something else than 0, and no task runs or is called later. Where some
+   * have begun already, task(argument, -1) makes them return before they do anything. */
+  int32_t (*run)(void *context, void (*task)(void *argument, int32_t thread), void *argument, int32_t threads);
+} RbThreadPool;
+
+/* What create_with() is asked for; what is left 0 has the default. */
+typedef struct RbCreateOptions {
+  uint32_t struct_size; /* sizeof(RbCreateOptions) when the caller was compiled */
+  int32_t threads;      /* as create() takes it; with a pool, 0 is all that it has */
+
+  /* Computes in these threads; NULL: in threads of the instance. The structure is copied, what `context` points to has
+   * to outlive the instance. */
+  const RbThreadPool *pool;
+} RbCreateOptions;
+
 typedef struct RbModelApi {
   uint32_t abi_version;
   uint32_t struct_size; /* sizeof(RbModelApi) when the library was compiled */
@@ -88,7 +115,15 @@ typedef struct RbModelApi {
 
   /* The number of threads that run() uses, the caller's included. */
   int32_t (*num_threads)(const RbInstance *instance);
+
+  /* create() with more to choose; NULL stands for the defaults. It is there where rb_has_create_with() says so. */
+  RbStatus (*create_with)(const RbCreateOptions *options, RbInstance **out);
 } RbModelApi;
+
+/* Whether the library that `api` is of knows create_with(). */
+static inline int rb_has_create_with(const RbModelApi *api) {
+  return api->struct_size >= offsetof(RbModelApi, create_with) + sizeof api->create_with;
+}
 
 /* The type of the symbol relaybuild_model_v1 of a shared model library. */
 typedef const RbModelApi *(*RbModelEntry)(void);

@@ -87,7 +87,7 @@ RB_HIDDEN RbStatus rb_regions_create(const RbProgram *program, struct RbRegions 
 RB_HIDDEN void rb_regions_destroy(struct RbRegions *regions);
 /* Forgets the failure of an earlier run. */
 RB_HIDDEN void rb_regions_reset(struct RbRegions *regions);
-/* Of the last run: RB_OK or RB_ERROR_REGION, about which rb_last_error() of thread 0 tells. */
+/* Of the last run: RB_OK or RB_ERROR_REGION, about which rb_last_error() of the calling thread then tells. */
 RB_HIDDEN RbStatus rb_regions_status(const struct RbRegions *regions);
 
 /* The share of one thread in a copy. */
@@ -102,6 +102,7 @@ static inline void rb_copy(void *to, const void *from, size_t bytes, int32_t thr
 }
 
 RB_HIDDEN RbStatus rb_instance_create(const RbProgram *program, int32_t threads, RbInstance **out);
+RB_HIDDEN RbStatus rb_instance_create_with(const RbProgram *program, const RbCreateOptions *options, RbInstance **out);
 RB_HIDDEN RbStatus rb_instance_run(RbInstance *instance, const DLTensor *const *inputs, int32_t num_inputs,
                                    DLTensor *const *outputs, int32_t num_outputs);
 RB_HIDDEN void rb_instance_destroy(RbInstance *instance);
@@ -122,8 +123,28 @@ RB_HIDDEN int32_t rb_pool_call(RbPool *pool, const RbValue *args, int32_t num_ar
 /* Frees the instances that no call is using. */
 RB_HIDDEN void rb_pool_free(RbPool *pool);
 
-/* Defines the functions that carry the model's name, NAME_create and so on; PROGRAM is an object of type RbProgram. */
+/* Defines the functions that carry the model's name, NAME_create and so on, and the table of them; PROGRAM is an object
+ * of type RbProgram. What the table names is none of them, which another library may define as well. */
 #define RB_DEFINE_MODEL(NAME, PROGRAM)                                                                                 \
+  static RbStatus NAME##_table_create(int32_t threads, RbInstance **out) {                                             \
+    return rb_instance_create(&(PROGRAM), threads, out);                                                               \
+  }                                                                                                                    \
+  static RbStatus NAME##_table_create_with(const RbCreateOptions *options, RbInstance **out) {                         \
+    return rb_instance_create_with(&(PROGRAM), options, out);                                                          \
+  }                                                                                                                    \
+  static const RbModelInfo *NAME##_table_describe(void) {                                                              \
+    return &(PROGRAM).info;                                                                                            \
+  }                                                                                                                    \
+  static const RbModelApi NAME##_table = {.abi_version = RELAYBUILD_ABI_VERSION,                                       \
+                                          .struct_size = (uint32_t)sizeof(RbModelApi),                                 \
+                                          .describe = NAME##_table_describe,                                           \
+                                          .create = NAME##_table_create,                                               \
+                                          .run = rb_instance_run,                                                      \
+                                          .destroy = rb_instance_destroy,                                              \
+                                          .last_error = rb_last_error,                                                 \
+                                          .num_threads = rb_instance_num_threads,                                      \
+                                          .create_with = NAME##_table_create_with};                                    \
+  RB_EXPORT const RbModelApi *NAME##_api(void);                                                                        \
   RB_EXPORT RbStatus NAME##_create(int32_t threads, RbInstance **out);                                                 \
   RB_EXPORT RbStatus NAME##_run(RbInstance *instance, const DLTensor *const *inputs, int32_t num_inputs,               \
                                 DLTensor *const *outputs, int32_t num_outputs);                                        \
@@ -131,6 +152,9 @@ RB_HIDDEN void rb_pool_free(RbPool *pool);
   RB_EXPORT const RbModelInfo *NAME##_describe(void);                                                                  \
   RB_EXPORT const char *NAME##_last_error(void);                                                                       \
   RB_EXPORT int32_t NAME##_num_threads(const RbInstance *instance);                                                    \
+  const RbModelApi *NAME##_api(void) {                                                                                 \
+    return &NAME##_table;                                                                                              \
+  }                                                                                                                    \
   RbStatus NAME##_create(int32_t threads, RbInstance **out) {                                                          \
     return rb_instance_create(&(PROGRAM), threads, out);                                                               \
   }                                                                                                                    \
@@ -152,20 +176,12 @@ RB_HIDDEN void rb_pool_free(RbPool *pool);
   }                                                                                                                    \
   extern const int rb_model_##NAME##_defined
 
-/* Defines the fixed symbol of a shared library; at most once in a library, and not in a static one. */
-#define RB_DEFINE_ENTRY(PROGRAM)                                                                                       \
-  static RbStatus rb_entry_create(int32_t threads, RbInstance **out) {                                                 \
-    return rb_instance_create(&(PROGRAM), threads, out);                                                               \
-  }                                                                                                                    \
-  static const RbModelInfo *rb_entry_describe(void) {                                                                  \
-    return &(PROGRAM).info;                                                                                            \
-  }                                                                                                                    \
+/* Defines the fixed symbol of a shared library with the model NAME, behind RB_DEFINE_MODEL; at most once in a library,
+ * and not in a static one. */
+#define RB_DEFINE_ENTRY(NAME)                                                                                          \
   RB_EXPORT const RbModelApi *relaybuild_model_v1(void);                                                               \
   const RbModelApi *relaybuild_model_v1(void) {                                                                        \
-    static const RbModelApi api = {                                                                                    \
-        RELAYBUILD_ABI_VERSION, (uint32_t)sizeof(RbModelApi), rb_entry_describe, rb_entry_create,                      \
-        rb_instance_run,        rb_instance_destroy,          rb_last_error,     rb_instance_num_threads};             \
-    return &api;                                                                                                       \
+    return &NAME##_table;                                                                                              \
   }                                                                                                                    \
   extern const int rb_entry_defined
 

@@ -35,7 +35,8 @@ static const RbProgram program = {.abi_version = RELAYBUILD_ABI_VERSION,
                                   .metadata = "{}",
                                   .run = run};
 
-RB_DEFINE_ENTRY(program);
+RB_DEFINE_MODEL(dtypes, program);
+RB_DEFINE_ENTRY(dtypes);
 RB_DEFINE_MAIN(program);
 
 static const RbSignature signature = {"copy", 1, 1, &input, &output};

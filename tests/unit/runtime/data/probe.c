@@ -41,4 +41,5 @@ static const RbProgram program = {.abi_version = RELAYBUILD_ABI_VERSION,
                                   .metadata = "{}",
                                   .run = run};
 
-RB_DEFINE_ENTRY(program);
+RB_DEFINE_MODEL(probe, program);
+RB_DEFINE_ENTRY(probe);

@@ -95,6 +95,7 @@ static const RbProgram program = {
 #define DEFINE(model) RB_DEFINE_MODEL(model, program)
 DEFINE(MODEL);
 #ifndef STATIC_MODEL
-RB_DEFINE_ENTRY(program);
+#define ENTRY(model) RB_DEFINE_ENTRY(model)
+ENTRY(MODEL);
 RB_DEFINE_MAIN(program);
 #endif
