@@ -10,7 +10,7 @@ from relaybuild.artifact import facts
 from relaybuild.artifact.extensions import has_backends
 from relaybuild.artifact.request import Request
 from relaybuild.build.cache.store import Cache
-from relaybuild.build.configure import BackendModule, BackendSettings, configure, flag_texts
+from relaybuild.build.configure import BackendModule, BackendSettings, configure, files_read, flag_texts
 from relaybuild.build.share import share_dir
 from relaybuild.digest import Digest, Hasher
 
@@ -34,6 +34,20 @@ def enabled_settings(
     else:
         found = configure(config, given, modules, cache_dir=cache_dir)
     return [found[flag] for flag in sorted(found) if found[flag].enabled]
+
+
+def configuration_files(request: Request, own_code: Digest | None, has_installed: bool, cache: Cache) -> Sequence[Path]:
+    """The script of a configuration, and what CMake read when it last evaluated it; see `enabled_settings`."""
+    if request.config is None and not request.flags:
+        return ()
+    given, config = flag_texts(request.config, request.flags)
+    if own_code is None or has_installed or has_backends():
+        from relaybuild.backends.selection import backend_modules
+
+        modules = backend_modules()
+    else:
+        modules = _modules(own_code, cache)
+    return files_read(config, given, modules, cache_dir=cache.settings.folder)
 
 
 def _modules(own_code: Digest, cache: Cache) -> list[BackendModule]:

@@ -106,6 +106,43 @@ def configure(
     _check_given(given, modules, has_script=config is not None)
     if (plain := _without_cmake(config, given, modules)) is not None:
         return plain
+    request, record = _detection(config, given, modules, cache_dir, environment)
+    found = _stored(record, environment)
+    if found is None:
+        found = _detected(request, record, environment)
+    return {module.flag: _settings(module, found[module.flag], config) for module in modules}
+
+
+def files_read(
+    config: Path | None,
+    flags: Mapping[str, str],
+    modules: Sequence[BackendModule],
+    *,
+    cache_dir: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> tuple[Path, ...]:
+    """The files whose content the last answer of `configure` to the same arguments rests upon.
+
+    The script is always among them; others are not known where no record could be written.
+    """
+    environment = os.environ if environ is None else environ
+    given = {name: _absolute(value) for name, value in flags.items()}
+    scripts = () if config is None else (Path(os.path.abspath(config)),)
+    if _without_cmake(config, given, modules) is not None:
+        return scripts
+    _, record = _detection(config, given, modules, cache_dir, environment)
+    content = _read(record) or {"observed": {"files": {}}}
+    return (*scripts, *map(Path, content["observed"]["files"]))
+
+
+def _detection(
+    config: Path | None,
+    given: Mapping[str, str],
+    modules: Sequence[BackendModule],
+    cache_dir: Path | None,
+    environ: Mapping[str, str],
+) -> tuple[DetectRequest, Path | None]:
+    """What CMake is asked, and where its answer is kept."""
     from relaybuild.build.cmake import DetectRequest
 
     request = DetectRequest(
@@ -113,11 +150,7 @@ def configure(
         modules={module.flag: module.file for module in modules},
         given=given,
     )
-    record = _record_path(request, cache_dir if cache_dir is not None else cache_folder(environment), environment)
-    found = _stored(record, environment)
-    if found is None:
-        found = _detected(request, record, environment)
-    return {module.flag: _settings(module, found[module.flag], config) for module in modules}
+    return request, _record_path(request, cache_dir if cache_dir is not None else cache_folder(environ), environ)
 
 
 def _detected(request: DetectRequest, record: Path | None, environ: Mapping[str, str]) -> Mapping[str, Any]:
@@ -132,9 +165,11 @@ def _detected(request: DetectRequest, record: Path | None, environ: Mapping[str,
         detection = detect(request, Path(os.path.realpath(folder)), environ)
     _raise_mistakes(_mistakes(detection, request))
     flags: Mapping[str, Any] = detection.result["flags"]
-    # What was written while CMake ran may have been read before or after.
-    if record is not None and not detection.opaque and not evidence.changed_since(detection.subjects, start):
-        _store(record, {"flags": flags, "observed": evidence.observe(detection.subjects, environ)})
+    if record is not None:
+        observed = evidence.observe(detection.subjects, environ)
+        # What was written while CMake ran may have been read before or after.
+        is_final = not detection.opaque and not evidence.changed_since(detection.subjects, start)
+        _store(record, {"flags": flags, "observed": observed if is_final else {"files": observed["files"]}})
     return flags
 
 
@@ -287,19 +322,25 @@ def _identity(program: str) -> tuple[int, ...]:
 
 def _stored(record: Path | None, environ: Mapping[str, str]) -> Mapping[str, Any] | None:
     """The flags in a record if it is whole and what it rests upon is as it was."""
-    if record is None:
-        return None
-    try:
-        digest, _, text = record.read_text(encoding="utf-8").partition("\n")
-        if digest != digest_bytes(text.encode()).hex:
-            return None
-        content = json.loads(text)
-    except (OSError, ValueError):
+    content = _read(record)
+    if content is None:
         return None
     from relaybuild.build import evidence
 
     flags: Mapping[str, Any] = content["flags"]
     return flags if evidence.holds(content["observed"], environ) else None
+
+
+def _read(record: Path | None) -> Mapping[str, Any] | None:
+    """What a record holds, if it is whole. Of an answer that cannot be taken again it has the files alone."""
+    if record is None:
+        return None
+    try:
+        digest, _, text = record.read_text(encoding="utf-8").partition("\n")
+        content: Mapping[str, Any] = json.loads(text)
+    except (OSError, ValueError):
+        return None
+    return content if digest_bytes(text.encode()).hex == digest else None
 
 
 def _store(record: Path, content: Mapping[str, Any]) -> None:

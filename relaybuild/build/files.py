@@ -92,9 +92,12 @@ def check_writable(path: Path) -> None:
 def publish(source: Path, path: Path, *, keep_source: bool) -> None:
     """Put a finished file at `path` by rename, replacing what is there at once; raises UserError.
 
-    The source is moved, or copied if it is to be kept or lies on another device.
+    The source is moved, or copied if it is to be kept or lies on another device; a copy that is there already, and its
+    time, are left alone.
     """
     with writing(path):
+        if keep_source and _is_copy(source, path):
+            return
         if not keep_source and _moved(source, path):
             return
         temporary = temporary_beside(path)
@@ -106,6 +109,15 @@ def publish(source: Path, path: Path, *, keep_source: bool) -> None:
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
+
+
+def _is_copy(source: Path, path: Path) -> bool:
+    import filecmp
+
+    try:
+        return not path.is_symlink() and filecmp.cmp(source, path, shallow=False)
+    except OSError:
+        return False
 
 
 def temporary_beside(path: Path) -> Path:

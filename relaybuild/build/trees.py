@@ -71,6 +71,12 @@ class TreeInputs(Inputs):
         state, digest = self._trees[root]
         return digest, state
 
+    def files(self) -> Iterator[Path]:
+        """The files that were digested, each by itself or as one of a folder."""
+        yield from self
+        for state, _ in self._trees.values():
+            yield from (state.root / name for name, _ in state.files)
+
     def changed(self) -> list[Path]:
         return [*super().changed(), *(root for root, (state, _) in self._trees.items() if not _is_now(state))]
 

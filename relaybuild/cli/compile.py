@@ -12,6 +12,7 @@ import click
 
 from relaybuild import driver
 from relaybuild.build.cache.store import open_cache
+from relaybuild.build.depfile import write_depfile
 from relaybuild.build.files import check_writable, make_folder, write_if_changed
 from relaybuild.cli import _options
 from relaybuild.cli._cache_options import CacheCommand, CacheOptions, cache_options
@@ -32,12 +33,14 @@ from relaybuild.identifier import c_identifier
 @pass_options
 @cache_options
 @click.option("--emit", multiple=True, type=click.Choice(["header"]), help="header: FILE's C header, beside it.")
+@click.option("--depfile", type=_options.PATH, metavar="FILE", help="Write a make rule: what the library is made from.")
 @click.option("--summary", type=_options.PATH, metavar="FILE", help="Write what was done, and how long it took: JSON.")
 @click.option("--save-temps", type=_options.PATH, metavar="DIR", help="Keep the generated sources and objects here.")
 def command(
     model: Path,
     output: Path,
     emit: Sequence[str],
+    depfile: Path | None,
     summary: Path | None,
     save_temps: Path | None,
     jobs: int | None,
@@ -50,7 +53,7 @@ def command(
     """Compile MODEL, an ONNX or Relay file, to a shared library."""
     begin = time.monotonic()
     header = output.with_suffix(".h") if "header" in emit else None
-    _check_outputs(model, [path for path in (output, header, summary, passes.timing) if path is not None])
+    _check_outputs(model, [path for path in (output, header, depfile, summary, passes.timing) if path is not None])
     if save_temps is not None:
         make_folder(save_temps)
     name = c_identifier(output.stem)
@@ -66,6 +69,10 @@ def command(
                 must_hit=caching.require_hit,
             )
             artifact.export_library(output)
+            if depfile is not None:
+                from relaybuild.artifact.read_files import files_read
+
+                write_depfile(depfile, output, files_read(request, cache))
     for warning in artifact.warnings:
         click.echo(f"warning: {warning}", err=True)
     if header is not None:

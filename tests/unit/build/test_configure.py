@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from relaybuild.build import cmake
-from relaybuild.build.configure import BackendModule, BackendSettings, configure
+from relaybuild.build.configure import BackendModule, BackendSettings, configure, files_read
 from relaybuild.build.share import contrib_modules, share_dir
 from relaybuild.build.toolchain import Toolchain
 from relaybuild.errors import ToolError, UserError
@@ -78,6 +78,11 @@ class Machine:
         """The settings under the project's script, if it has one, and flags of the command line."""
         config = self.config if self.config.exists() else None
         return configure(config, flags, self.modules(), cache_dir=self.cache, environ=self.environ)
+
+    def files_read(self) -> set[Path]:
+        """The files that the settings rest upon."""
+        config = self.config if self.config.exists() else None
+        return set(files_read(config, {}, self.modules(), cache_dir=self.cache, environ=self.environ))
 
     def vendor(self, **flags: str) -> BackendSettings:
         return self.settings(**flags)["USE_VENDOR"]
@@ -312,6 +317,19 @@ def test_what_cannot_be_looked_at_again_is_evaluated_every_time(machine: Machine
     machine.write(f"{command}\nset(USE_PLAIN ON)\n")
     assert [machine.count(), machine.count()] == [1, 1]
     assert machine.settings()["USE_PLAIN"].enabled
+    # the files are known nevertheless
+    assert machine.config in machine.files_read()
+
+
+def test_the_files_that_were_read_are_known(machine: Machine) -> None:
+    assert machine.files_read() == set()
+    machine.write("set(USE_PLAIN ON)\n")
+    assert machine.files_read() == {machine.config}
+    machine.write("set(USE_PLAIN ON)\n", "more/included.cmake")
+    machine.write("include(${CMAKE_CURRENT_LIST_DIR}/more/included.cmake)\nset(USE_VENDOR AUTO)\n")
+    machine.settings()
+    wanted = {machine.config, machine.project / "more" / "included.cmake", machine.module}
+    assert machine.files_read() >= wanted
 
 
 def test_what_was_written_while_cmake_ran_is_not_trusted(machine: Machine) -> None:

@@ -62,7 +62,7 @@ def compiled(run: Runner) -> Runner:
 
 def test_the_second_time_nothing_heavy_is_imported_and_nothing_started(compiled: Runner) -> None:
     before = compiled.library()
-    result = compiled(code=("-c", WATCHED), output="other/model.so")
+    result = compiled("--depfile", compiled.folder / "model.d", code=("-c", WATCHED), output="other/model.so")
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines()[-1] == "[] []"
     assert compiled.library("other/model.so") == before
@@ -71,6 +71,29 @@ def test_the_second_time_nothing_heavy_is_imported_and_nothing_started(compiled:
     compiled.done()
     result = compiled(code=("-c", WATCHED.replace(str(HEAVY), str((*HEAVY, "diskcache")))))
     assert result.stdout.splitlines()[-1] == "[] []", result.stdout
+
+
+def test_what_a_library_is_made_from(run: Runner, package: Path) -> None:
+    scripts = {
+        "my config.cmake": "include(${CMAKE_CURRENT_LIST_DIR}/more.cmake)\n",
+        "more.cmake": "set(USE_CBLAS OFF)\n",
+    }
+    for name, text in scripts.items():
+        (run.folder / name).write_text(text)
+    texts = []
+    for options in (("--no-cache",), (), ()):
+        run.done("--depfile", "model.d", "--config", "my config.cmake", *options)
+        texts.append((run.folder / "model.d").read_text())
+    assert texts == [texts[0]] * 3
+    output, *names = texts[0].replace("\\ ", "?").split(" \\\n  ")
+    assert output == f"{run.folder}/out/model.so:"
+    files = [Path(name.strip().replace("?", " ")) for name in names]
+    code = package / "relaybuild"
+    assert {*(run.folder / name for name in ("model.relay", *scripts)), code / "driver.py"} < set(files)
+    assert {code / "runtime" / "src" / "runtime.c", code / "cli" / "compile.py"} & set(files) == {
+        code / "runtime" / "src" / "runtime.c"
+    }
+    assert files == sorted(file for file in files if file.is_file())
 
 
 def test_a_library_that_is_there_is_left_alone(compiled: Runner) -> None:

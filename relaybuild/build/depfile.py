@@ -1,0 +1,33 @@
+"""Writes which files an output was made from, in the syntax of make; does not know what is in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from relaybuild.build.files import write_if_changed
+from relaybuild.errors import UserError
+
+# A backslash stands for itself unless it precedes what it would make literal.
+_LITERAL = re.compile(r"(\\*)([ #])")
+
+
+def depfile_text(output: Path, inputs: Iterable[Path]) -> str:
+    """The rule `OUTPUT: INPUTS`, as compilers write it with `-MF`: a line for each input, names escaped.
+
+    Raises UserError for a name with a line's end, which make cannot have.
+    """
+    return " \\\n  ".join([f"{_name(output)}:", *map(_name, inputs)]) + "\n"
+
+
+def write_depfile(path: Path, output: Path, inputs: Iterable[Path]) -> None:
+    """Put that rule into a file, which is left alone if it holds it already. Raises UserError."""
+    write_if_changed(path, depfile_text(output, inputs))
+
+
+def _name(path: Path) -> str:
+    name = path.as_posix()
+    if "\n" in name or "\r" in name:
+        raise UserError(f"the file {name!r} has a line's end in its name, which no dependency file can have; rename it")
+    return _LITERAL.sub(r"\1\1\\\2", name.replace("$", "$$"))
