@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -188,12 +188,11 @@ def _pass_context(request: Request) -> PassContext:
 
 
 def _codegen_options(request: Request, source: Imported) -> CodegenOptions:
-    flags = (*KERNEL_CFLAGS, *request.target.cflags)
-    return CodegenOptions(
+    options = CodegenOptions(
         request.name,
         request.symbol,
         request.target,
-        flags,
+        (*KERNEL_CFLAGS, *request.target.cflags),
         source.inputs,
         source.outputs,
         request.threads,
@@ -201,12 +200,15 @@ def _codegen_options(request: Request, source: Imported) -> CodegenOptions:
         request.precise,
         {"source": dict(source.provenance), "opt_level": request.opt_level, "precise": request.precise},
     )
+    parts = request.target.parts if request.target.levels else ()
+    levels = tuple(replace(options, target=part, flags=(*KERNEL_CFLAGS, *part.cflags)) for part in parts)
+    return replace(options, levels=levels)
 
 
 def _library(
     options: CodegenOptions, code: GeneratedCode, weights: WeightBlob | None, regions: RegionSources
 ) -> LibrarySpec:
-    units = [Unit(unit.name, unit.text, options.flags if unit.hot else ()) for unit in code.units]
+    units = [Unit(unit.name, unit.text, tuple(unit.compiler_flags(options.flags))) for unit in code.units]
     units += [Unit(path.stem, path.read_text(encoding="utf-8")) for path in model_sources()]
     include_dirs = (include_dir(), kernel_include_dir())
     return LibrarySpec(options.symbol, (*units, *regions.units), include_dirs, weights, link_files=regions.link_files)

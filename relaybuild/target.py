@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import platform
+import re
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
@@ -39,7 +41,7 @@ class _Feature:
 
 
 _V2_CPU = ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt")
-_V3_CPU = (*_V2_CPU, "avx", "avx2", "bmi", "bmi2", "fma")
+_V3_CPU = (*_V2_CPU, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
 _V4_CPU = (*_V3_CPU, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 
 _V2_FLAGS = frozenset(["cx16", "lahf_lm", "popcnt", "pni", "sse4_1", "sse4_2", "ssse3"])
@@ -50,6 +52,7 @@ _V4_FLAGS = _V3_FLAGS | frozenset(["avx512f", "avx512bw", "avx512cd", "avx512dq"
 _LEVELS: dict[str, _Level] = {
     "c": _Level("c", "", "", 32, 16, False),
     "aarch64": _Level("aarch64", "", "armv8-a", 128, 32, True),
+    "x86-64": _Level("x86-64", "", "x86-64", 128, 16, False),
     "x86-64-v2": _Level("x86-64", "v2", "x86-64-v2", 128, 16, False, _V2_CPU, _V2_FLAGS),
     "x86-64-v3": _Level("x86-64", "v3", "x86-64-v3", 256, 16, True, _V3_CPU, _V3_FLAGS),
     "x86-64-v4": _Level("x86-64", "v4", "x86-64-v4", 512, 32, True, _V4_CPU, _V4_FLAGS),
@@ -75,6 +78,11 @@ _FEATURES: dict[str, _Feature] = {
 }
 
 
+_MULTI = "x86-64-multi"
+_MULTI_TEXT = re.compile(rf"{_MULTI}(?:\[([^\]]*)\])?")
+_MULTI_LEVELS = ("x86-64-v2", "x86-64-v3", "x86-64-v4")
+
+
 class _Entered(threading.local):
     def __init__(self) -> None:
         self.targets: list[Target] = []
@@ -89,8 +97,11 @@ class Target:
 
     `name` is canonical (a level, then `+feature` for what the level lacks, in alphabetical order), so that equal
     targets have equal names. `arch` is `x86-64`, `aarch64` or `c` (portable scalar C11: no vector extensions, no
-    `-march`); `level` is `v2`, `v3`, `v4`, or empty where an architecture has no levels. `vector_bits` is the width of
-    a vector register, 32 for the scalar target.
+    `-march`); `level` is `v2`, `v3`, `v4`, or empty where an architecture has no levels and for the least of them.
+    `vector_bits` is the width of a vector register, 32 for the scalar target.
+
+    A target of several levels, `x86-64-multi`, names them in `levels`, from the least on, and a library for it picks
+    one when it is loaded; all else that such a target says is true of its least level, and so of all.
     """
 
     name: str
@@ -100,13 +111,17 @@ class Target:
     vector_bits: int
     num_vector_registers: int
     has_fma: bool
+    levels: tuple[str, ...] = ()
 
     @staticmethod
     def parse(text: str) -> Target:
-        """The target that `text` names, `LEVEL[+FEATURE]...` or `native`.
+        """The target that `text` names: `LEVEL[+FEATURE]...`, `native`, or `x86-64-multi` with the levels that are not
+        to be v2, v3 and v4 behind it, `x86-64-multi[v2,v3]`.
 
         Raises UserError for an unknown level or feature, or a feature that the level cannot have.
         """
+        if multi := _MULTI_TEXT.fullmatch(text.strip()):
+            return _multi(multi[1])
         base, *features = text.strip().split("+")
         if base == "native":
             if features:
@@ -116,7 +131,7 @@ class Target:
                 )
             return _native()
         if base not in _LEVELS:
-            raise UserError(_unknown("target", base, [*_LEVELS, "native"]))
+            raise UserError(_unknown("target", base, [*_LEVELS, _MULTI, "native"]))
         return _make(base, features)
 
     @staticmethod
@@ -137,6 +152,17 @@ class Target:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         _entered.targets.pop()
+
+    @property
+    def parts(self) -> tuple[Target, ...]:
+        """The targets of one level each that code is generated for, from the least on: one, where there are no
+        `levels`."""
+        return tuple(_make(name, ()) for name in self.levels) or (self,)
+
+    @property
+    def level_number(self) -> int:
+        """Which level of x86-64 it is, 1 for its baseline; 0 for other architectures."""
+        return int(_short(_level_name(self.arch, self.level))[1:]) if self.arch == "x86-64" else 0
 
     @property
     def vector_lanes(self) -> int:
@@ -193,6 +219,29 @@ def _make(base: str, features: Sequence[str]) -> Target:
         num_vector_registers=level.num_vector_registers,
         has_fma=level.has_fma or "fma" in extra,
     )
+
+
+def _multi(words: str | None) -> Target:
+    """The target of several levels, named as in `v2,v3`; None for those that are usual."""
+    names = _MULTI_LEVELS if words is None else _levels_of(words)
+    if len(names) == 1:
+        return _make(names[0], ())
+    listed = ",".join(map(_short, names))
+    return replace(_make(names[0], ()), name=_MULTI if names == _MULTI_LEVELS else f"{_MULTI}[{listed}]", levels=names)
+
+
+def _levels_of(words: str) -> tuple[str, ...]:
+    known = {_short(name): name for name, level in _LEVELS.items() if level.arch == "x86-64"}
+    asked = [word.strip() for word in words.split(",")]
+    for word in asked:
+        if word not in known:
+            raise UserError(_unknown(f"level of target '{_MULTI}'", word, list(known)))
+    return tuple(name for word, name in known.items() if word in asked)
+
+
+def _short(level: str) -> str:
+    """What a level of x86-64 is called among its like: `v2`, `v1` for the least."""
+    return _LEVELS[level].level or "v1"
 
 
 def _extra_features(base: str, features: Sequence[str]) -> tuple[str, ...]:

@@ -50,7 +50,7 @@ class _Brought:
 
     def unit(self, unit: SourceUnit, hot_flags: Sequence[str]) -> Unit:
         """A generated unit."""
-        flags = (*self.flags, *(hot_flags if unit.hot else ()))
+        flags = (*self.flags, *unit.compiler_flags(hot_flags))
         return Unit(unit.name, unit.text, flags, unit.language, self.include_dirs)
 
     def runtime_units(self) -> list[Unit]:

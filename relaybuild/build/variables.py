@@ -78,10 +78,11 @@ REGISTRY = (
         "whose results are believed besides, and where other machines' are",
     ),
     _kind(
-        "RELAYBUILD_NUM_THREADS RELAYBUILD_MAX_CALL_DEPTH",
+        "RELAYBUILD_NUM_THREADS RELAYBUILD_MAX_CALL_DEPTH RELAYBUILD_CPU_LEVEL",
         Keyed.NEVER,
         (Reader.LIBRARY,),
-        "how many threads a compiled library has, and how deep its functions may call one another",
+        "how many threads a compiled library has, how deep its functions may call one another, and the highest level "
+        "of the processor that one with programs for several may use",
     ),
     _kind("CCACHE_CC CCACHE_COMPILER", Keyed.NEVER, (), "another compiler than the one in the keys; no tool sees it"),
     _kind(

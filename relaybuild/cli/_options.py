@@ -127,7 +127,9 @@ def threads_option(command: F) -> F:
 def compiler_options(command: F) -> F:
     """Add what decides the code that is made: `target`, `opt_level`, `cc`, `jobs`, `precise`."""
     options = (
-        click.option("--target", metavar="NAME", help="x86-64-v2, x86-64-v3, x86-64-v4, native, aarch64, c; +FEATURE."),
+        click.option(
+            "--target", metavar="NAME", help="x86-64-v2, -v3, -v4, x86-64-multi, native, aarch64, c; +FEATURE."
+        ),
         click.option(
             "--opt-level", type=click.IntRange(0, 4), default=3, show_default=True, help="Which passes may run."
         ),

@@ -35,7 +35,9 @@ def _facts(path: Path) -> dict[str, Any]:
         "library": str(path),
         "name": module.name,
         "size": path.stat().st_size,
-        "target": module.target,
+        "target": metadata.pop("target", module.target),
+        "levels": metadata.pop("levels", []),
+        "picked": module.target,
         "cpu_features": description["cpu_features"].split(),
         "inputs": [_tensor(spec) for spec in module.signature.inputs],
         "outputs": [_tensor(spec) for spec in module.signature.outputs],
@@ -62,7 +64,11 @@ def _tensor(spec: TensorSpec) -> dict[str, Any]:
 def _lines(facts: Mapping[str, Any]) -> Iterator[str]:
     kernels = facts["kernels"]
     yield f"{facts['library']}: model '{facts['name']}', {size_text(facts['size'])}"
-    yield f"target: {facts['target']} (requires {' '.join(facts['cpu_features']) or 'nothing'})"
+    picked = f", of which {facts['picked']} was picked" if facts["levels"] else ""
+    yield f"target: {facts['target']}{picked} (requires {' '.join(facts['cpu_features']) or 'nothing'})"
+    if facts["levels"]:
+        yield "levels:"
+        yield from table(("target", "kernels", "arena", "scratch"), list(map(_level_row, facts["levels"])), "  ")
     yield from _tensors("inputs", facts["inputs"])
     yield from _tensors("outputs", facts["outputs"])
     yield "memory:"
@@ -87,6 +93,11 @@ def _tensors(title: str, tensors: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield f"{title}:"
     for tensor in tensors:
         yield f"  {tensor['name']}: {tensor['dtype']} {shape_text(tensor['shape'])}"
+
+
+def _level_row(level: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    memory = size_text(level["arena_bytes"]), size_text(level["scratch_bytes"])
+    return str(level["target"]), str(level["kernels"]), *memory
 
 
 def _kernel_row(kernel: Mapping[str, Any]) -> tuple[str, str, str]:

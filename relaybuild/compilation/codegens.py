@@ -76,7 +76,8 @@ class CodeGenerator:
         def execute() -> HostCode:
             module = given.module
             main = module["main"]
-            options = replace(self._options, module=module, remember=self._remembering(backend, self._options))
+            levels = tuple(self._with_memory(backend, level) for level in self._options.levels)
+            options = replace(self._with_memory(backend, self._options), module=module, levels=levels)
             code = backend.codegen(main, options)
             params = tuple(kind for param in main.params for kind in flat_types(param.checked_type))
             return HostCode(code, _weights_program(code, given), params)
@@ -94,7 +95,7 @@ class CodeGenerator:
         return self._known.objection or self._known.plugins.objection
 
     def _region(self, cut: Partitioned, region: RegionFunction, backend: Backend) -> Region:
-        options = region_options(region, replace(self._options, config={}))
+        options = region_options(region, replace(self._options, config={}, levels=()))
 
         def describe(builder: ActionBuilder) -> None:
             builder.input("in/function", cut.parts[region.name])
@@ -104,7 +105,7 @@ class CodeGenerator:
         def execute() -> GeneratedCode:
             # what the key does not name is not shown
             module = reached_module(cut.program.module, [region.name])
-            own = replace(options, module=module, remember=self._remembering(backend, options))
+            own = replace(self._with_memory(backend, options), module=module)
             return backend.codegen(module[region.name], own)
 
         def unpack(outputs: Outputs) -> GeneratedCode:
@@ -114,6 +115,9 @@ class CodeGenerator:
         step = Step(LAYER, backend.name, slot, describe, execute, _pack_code, unpack)
         code = self._actions.run(step, objection=self._objection)
         return Region(region.name, region.ports, backend, code)
+
+    def _with_memory(self, backend: Backend, options: CodegenOptions) -> CodegenOptions:
+        return replace(options, remember=self._remembering(backend, options))
 
     def _remembering(self, backend: Backend, options: CodegenOptions) -> Remember | None:
         """What keeps the parts of a backend's work, each as a step of its own."""
@@ -138,6 +142,8 @@ class CodeGenerator:
         self._describe_backend(builder, backend, options)
         builder.option("name", options.name).option("symbol", options.symbol)
         builder.option("flags", options.flags).option("threads", options.threads)
+        for level in options.levels:
+            builder.option(f"level.{level.target.name}", level.flags)
         builder.option("inputs", options.inputs).option("outputs", options.outputs)
         builder.option("opt_level", options.opt_level).option("precise", options.precise)
         config: Mapping[str, Any] = options.config
@@ -160,7 +166,7 @@ def _weights_program(code: GeneratedCode, given: Program) -> Program | None:
 
 def _pack_code(code: GeneratedCode) -> Mapping[str, bytes]:
     facts: dict[str, Any] = {
-        "units": [[unit.name, unit.hot, unit.language] for unit in code.units],
+        "units": [[unit.name, unit.hot, unit.language, unit.flags] for unit in code.units],
         "stateful": code.stateful,
         "offsets": list(code.weight_offsets),
         "weight_bytes": code.weight_bytes,
@@ -188,8 +194,10 @@ def _pack_host(made: HostCode) -> Mapping[str, bytes]:
 
 def _read_code(outputs: Outputs, facts: Mapping[str, Any]) -> GeneratedCode:
     units = tuple(
-        SourceUnit(name, outputs.read(f"{_UNITS}/{number}").decode(), hot, language)
-        for number, (name, hot, language) in enumerate(facts["units"])
+        SourceUnit(
+            name, outputs.read(f"{_UNITS}/{number}").decode(), hot, language, None if flags is None else tuple(flags)
+        )
+        for number, (name, hot, language, flags) in enumerate(facts["units"])
     )
     blob = Blob(facts["type_key"], outputs.read(_BLOB)) if "type_key" in facts else None
     return GeneratedCode(

@@ -47,7 +47,9 @@ class CodegenOptions:
     `threads` is the library's default number of threads, 0 for the machine's. `precise` rules out algorithms that
     round differently from a plain sum of products. Inputs whose numbers are in `constants` are the same at every call
     of the function in its library: weights. `remember` is for generators whose work falls into parts that come up again
-    in other functions; None where nothing is kept.
+    in other functions; None where nothing is kept. For a target of several levels `levels` has the host's options for
+    each, from the least on: the same but for target, flags and what is remembered; other generators see the least
+    level only.
     """
 
     name: str
@@ -63,6 +65,7 @@ class CodegenOptions:
     module: IRModule = field(default_factory=IRModule)
     constants: frozenset[int] = frozenset()
     remember: Remember | None = field(default=None, repr=False, compare=False)
+    levels: tuple[CodegenOptions, ...] = ()
 
 
 def flat_types(kind: Type) -> tuple[TensorType, ...]:
@@ -80,12 +83,20 @@ def flat_types(kind: Type) -> tuple[TensorType, ...]:
 
 @dataclass(frozen=True)
 class SourceUnit:
-    """One translation unit, in `c` or `c++`; `hot` ones are compiled for the target with full optimisation."""
+    """One translation unit, in `c` or `c++`; `hot` ones are compiled for the target with full optimisation: with
+    `flags`, or those of the generator's options."""
 
     name: str
     text: str
     hot: bool
     language: str = "c"
+    flags: tuple[str, ...] | None = None
+
+    def compiler_flags(self, options: Sequence[str]) -> Sequence[str]:
+        """The unit's flags, `options` being those of hot ones that have none of their own."""
+        if not self.hot:
+            return ()
+        return options if self.flags is None else self.flags
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ def packed_sources() -> tuple[Path, ...]:
 
 def model_sources() -> tuple[Path, ...]:
     """The C sources of a model library beside its program: those of packed functions are among them."""
-    return (*packed_sources(), *(source_dir() / name for name in ("runtime.c", "regions.c", "pool.c")))
+    return (*packed_sources(), *(source_dir() / name for name in ("runtime.c", "cpu.c", "regions.c", "pool.c")))
 
 
 def module_sources() -> tuple[Path, ...]:

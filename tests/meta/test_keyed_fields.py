@@ -191,6 +191,7 @@ class OfTarget(Fields):
             "vector_bits": 256,
             "num_vector_registers": 32,
             "has_fma": True,
+            "levels": ("x86-64-v2", "x86-64-v3"),
         }
 
     def keys(self, value: Target) -> object:
@@ -248,6 +249,7 @@ class OfCodegenOptions(Fields):
             "config": {"source": {}},
             "module": infer_types(IRModule({"main": Function([x], call_op("nn.relu", [x]))})),
             "constants": frozenset([0]),
+            "levels": (dataclasses.replace(self.value, target=Target.parse("x86-64-v2")),),
         }
 
     def neutral(self) -> Mapping[str, Any]:

@@ -16,7 +16,7 @@ from relaybuild.runtime import load_module
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache", "fixed_code")]
 ort = pytest.importorskip("onnxruntime")
 
-RUNTIME_UNITS = frozenset({"runtime.c", "checks.c", "packed.c", "pool.c", "regions.c"})
+RUNTIME_UNITS = frozenset({"runtime.c", "cpu.c", "checks.c", "packed.c", "pool.c", "regions.c"})
 
 
 def compiled(path: Path, folder: Path) -> tuple[driver.Artifact, set[str]]:

@@ -36,7 +36,7 @@ Array: TypeAlias = NDArray[Any]
 
 UNITS = 4
 """Translation units with kernels in a library."""
-TARGETS = ("x86-64-v4", "x86-64-v3", "c")
+TARGETS = ("x86-64-v4", "x86-64-v3", "x86-64-v2", "c")
 
 
 def runnable_targets() -> list[str]:

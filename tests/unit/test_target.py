@@ -26,6 +26,7 @@ def pretend_machine(monkeypatch: pytest.MonkeyPatch, machine: str, flags: frozen
     [
         ("c", "c", "", 1, 16, False),
         ("aarch64", "aarch64", "", 4, 32, True),
+        ("x86-64", "x86-64", "", 4, 16, False),
         ("x86-64-v2", "x86-64", "v2", 4, 16, False),
         ("x86-64-v3", "x86-64", "v3", 8, 16, True),
         ("x86-64-v4", "x86-64", "v4", 16, 32, True),
@@ -50,6 +51,29 @@ def test_levels(name: str, arch: str, level: str, lanes: int, registers: int, fm
 )
 def test_cflags(name: str, cflags: tuple[str, ...]) -> None:
     assert Target.parse(name).cflags == cflags
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "levels"),
+    [
+        ("x86-64-multi", "x86-64-multi", ["x86-64-v2", "x86-64-v3", "x86-64-v4"]),
+        ("x86-64-multi[v4, v2,v3]", "x86-64-multi", ["x86-64-v2", "x86-64-v3", "x86-64-v4"]),
+        (" x86-64-multi[v3,v2,v3] ", "x86-64-multi[v2,v3]", ["x86-64-v2", "x86-64-v3"]),
+        ("x86-64-multi[v1,v4]", "x86-64-multi[v1,v4]", ["x86-64", "x86-64-v4"]),
+    ],
+)
+def test_several_levels_are_one_target_that_all_of_them_run(text: str, name: str, levels: list[str]) -> None:
+    target = Target.parse(text)
+    assert (target.name, list(target.levels)) == (name, levels)
+    assert target.parts == tuple(map(Target.parse, levels))
+    least = target.parts[0]
+    assert (target.cflags, target.cpu_features) == (least.cflags, least.cpu_features)
+
+
+def test_one_level_of_several_is_that_level() -> None:
+    target = Target.parse("x86-64-multi[v3]")
+    assert target == Target.parse("x86-64-v3")
+    assert target.parts == (target,)
 
 
 def test_what_a_cpu_must_have_grows_with_the_level() -> None:
@@ -82,9 +106,9 @@ def test_a_feature_widens_vectors_and_brings_fma() -> None:
         (
             "x86-64-v5",
             "unknown target: 'x86-64-v5'; did you mean 'x86-64-v4'? "
-            "(known: c, aarch64, x86-64-v2, x86-64-v3, x86-64-v4, native)",
+            "(known: c, aarch64, x86-64, x86-64-v2, x86-64-v3, x86-64-v4, x86-64-multi, native)",
         ),
-        ("", "unknown target: '' (known: c, aarch64, x86-64-v2, x86-64-v3, x86-64-v4, native)"),
+        ("", "unknown target: '' (known: c, aarch64, x86-64, x86-64-v2, x86-64-v3, x86-64-v4, x86-64-multi, native)"),
         (
             "x86-64-v3+avxvni",
             "unknown feature of target 'x86-64-v3': 'avxvni'; did you mean 'avxvnni'? (known: avxvnni)",
@@ -99,6 +123,11 @@ def test_a_feature_widens_vectors_and_brings_fma() -> None:
             "feature 'fma' needs target 'x86-64-v2' or later, but the target is 'aarch64'; "
             "features that 'aarch64' can have: none",
         ),
+        (
+            "x86-64-multi[v2,v9]",
+            "unknown level of target 'x86-64-multi': 'v9'; did you mean 'v4'? (known: v1, v2, v3, v4)",
+        ),
+        ("x86-64-multi[]", "unknown level of target 'x86-64-multi': '' (known: v1, v2, v3, v4)"),
         ("c+", "unknown feature of target 'c': '' (known: none)"),
         (
             "native+fma",
@@ -119,7 +148,7 @@ def test_what_is_refused(text: str, message: str) -> None:
         ("x86_64", V4_FLAGS | {"avx512_vnni"}, "x86-64-v4"),
         ("x86_64", V4_FLAGS - {"avx512vl"}, "x86-64-v3"),
         ("x86_64", V3_FLAGS - {"fma"}, "x86-64-v2"),
-        ("x86_64", frozenset({"sse2"}), "c"),
+        ("x86_64", frozenset({"sse2"}), "x86-64"),
         ("x86_64", frozenset(), "x86-64-v2"),
         ("AMD64", V3_FLAGS, "x86-64-v3"),
         ("aarch64", frozenset(), "aarch64"),
@@ -184,5 +213,5 @@ def test_the_target_asked_for() -> None:
 
 
 def test_a_name_of_another_tool_is_refused() -> None:
-    with pytest.raises(UserError, match=r"^unknown target: 'llvm' \(known: c, aarch64, x86-64-v2, "):
+    with pytest.raises(UserError, match=r"^unknown target: 'llvm' \(known: c, aarch64, x86-64, x86-64-v2, "):
         target_module.create("llvm")

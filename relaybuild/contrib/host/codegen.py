@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 from relaybuild.contrib.host.anchor import Setting
 from relaybuild.contrib.host.control import to_procedures
-from relaybuild.contrib.host.program import ProgramSpec, write_program
-from relaybuild.contrib.host.schedule import lower_program
+from relaybuild.contrib.host.program import Program, ProgramSpec, write_levels, write_program
+from relaybuild.contrib.host.schedule import Machinery, lower_levels
 from relaybuild.ir.expr import Function
 from relaybuild.lower.machine import Machine
 from relaybuild.partition.backend import CodegenOptions, GeneratedCode, SourceUnit, flat_types
@@ -24,43 +26,70 @@ def generate(function: Function, options: CodegenOptions) -> GeneratedCode:
 
     Raises UnsupportedError, with the place, for what has no native code.
     """
-    target = options.target
-    setting = Setting(machine_of(target), options.precise)
+    levels = options.levels or (options,)
     procedures = to_procedures(function, options.module)
-    lowered = lower_program(procedures, setting, fusion=options.opt_level > 0, remember=options.remember)
+    lowered = lower_levels(
+        procedures,
+        [Machinery(Setting(machine_of(level.target), level.precise), level.remember) for level in levels],
+        fusion=options.opt_level > 0,
+    )
     results = tuple(result.tensor_type for result in procedures.results)
     params = [kind for param in function.params for kind in flat_types(param.checked_type)]
-    spec = ProgramSpec(
-        options.name,
-        options.symbol,
-        target.name,
-        " ".join(target.cpu_features.split()),
-        options.flags,
-        tuple(Port(name, kind) for name, kind in zip(options.inputs, params)),
-        tuple(Port(name, kind) for name, kind in zip(options.outputs, results)),
-        options.threads,
-        dict(options.config),
-    )
-    program = write_program(lowered, spec)
-    units = [SourceUnit(unit.symbol, unit.text, True) for unit in program.kernels]
-    units.append(SourceUnit("program", program.text, False))
-    kernels = tuple(
-        {
-            "symbol": unit.symbol,
-            "title": unit.title,
-            "calls": unit.calls,
-            "nodes": list(unit.nodes),
-            "copies": unit.copies,
-        }
-        for unit in program.kernels
-    )
-    weights = lowered.weights
+    inputs = tuple(Port(name, kind) for name, kind in zip(options.inputs, params))
+    outputs = tuple(Port(name, kind) for name, kind in zip(options.outputs, results))
+    specs = [_spec(level, inputs, outputs, is_level=bool(options.levels)) for level in levels]
+    if options.levels:
+        programs, choice = write_levels(lowered, specs, options.target.name)
+        units = [unit for pair in zip(programs, levels) for unit in _units(*pair)]
+        units.append(SourceUnit("program", choice, False))
+    else:
+        programs = [write_program(lowered[0], specs[0])]
+        units = list(_units(programs[0]))
+    weights = lowered[0].weights
     return GeneratedCode(
         tuple(units),
         weights=weights.function(),
         weight_offsets=tuple(storage.offset for storage in weights.storages),
         weight_bytes=weights.num_bytes,
-        arena_bytes=program.arena_bytes,
-        kernels=kernels,
+        arena_bytes=max(program.arena_bytes for program in programs),
+        kernels=tuple(fact for pair in zip(programs, specs) for fact in _kernel_facts(*pair)),
         results=results,
     )
+
+
+def _spec(
+    options: CodegenOptions, inputs: tuple[Port, ...], outputs: tuple[Port, ...], *, is_level: bool
+) -> ProgramSpec:
+    target = options.target
+    return ProgramSpec(
+        options.name,
+        options.symbol,
+        target.name,
+        " ".join(target.cpu_features.split()),
+        options.flags,
+        inputs,
+        outputs,
+        options.threads,
+        dict(options.config),
+        target.level_number if is_level else 0,
+    )
+
+
+def _units(program: Program, options: CodegenOptions | None = None) -> Iterator[SourceUnit]:
+    """A program's units; `options` are those of a level."""
+    for unit in program.kernels:
+        yield SourceUnit(unit.symbol, unit.text, True, flags=None if options is None else options.flags)
+    yield SourceUnit(program.unit, program.text, False)
+
+
+def _kernel_facts(program: Program, spec: ProgramSpec) -> Iterator[Mapping[str, object]]:
+    level = {"target": spec.target} if spec.level else {}
+    for unit in program.kernels:
+        yield {
+            "symbol": unit.symbol,
+            "title": unit.title,
+            "calls": unit.calls,
+            "nodes": list(unit.nodes),
+            "copies": unit.copies,
+            **level,
+        }

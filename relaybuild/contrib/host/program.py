@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from relaybuild.contrib.host.lower import Step
 from relaybuild.contrib.host.procedure_text import procedures_text
 from relaybuild.contrib.host.schedule import CallCode, LoweredProgram
 from relaybuild.dataclass import dataclass
 from relaybuild.digest import Hasher
+from relaybuild.identifier import c_identifier
 from relaybuild.partition.c_text import Port, c_string, infos_pointer, tensor_infos
 
 SINGLE_THREAD_FLOPS = 2_000_000
@@ -30,17 +32,18 @@ class KernelUnit:
 
 @dataclass(frozen=True)
 class Program:
-    """The sources of a library: kernels, each once, and the program that calls them."""
+    """The sources of a library: kernels, each once, and the program that calls them, in a unit of some name."""
 
     kernels: tuple[KernelUnit, ...]
+    unit: str
     text: str
     arena_bytes: int
-    scratch_bytes: int
 
 
 @dataclass(frozen=True)
 class ProgramSpec:
-    """What stands in a program beside its steps; `metadata` becomes JSON that `inspect` reads."""
+    """What stands in a program beside its steps; `metadata` becomes JSON that `inspect` reads, and `level` is the
+    number of its target's, where it is one of several programs of a library, else 0."""
 
     name: str
     symbol: str
@@ -51,15 +54,19 @@ class ProgramSpec:
     outputs: tuple[Port, ...]
     threads: int
     metadata: Mapping[str, object]
+    level: int = 0
+
+    @property
+    def symbol_of_level(self) -> str:
+        """The name of the program among those of its library."""
+        return f"rb_program_{c_identifier(self.target)}"
 
 
 def write_program(lowered: LoweredProgram, spec: ProgramSpec) -> Program:
-    """Name the kernels by their content and write `program.c`."""
+    """Name the kernels by their content and write `program.c`, or the unit of a level."""
     steps = lowered.steps
     symbols = {id(step): _symbol(step, spec.flags) for step in steps}
     units = _kernel_units(steps, symbols)
-    scratch = max((step.kernel.scratch_bytes for step in steps), default=0)
-    scratch = -(-scratch // 64) * 64
     metadata = {
         **spec.metadata,
         "kernels": [
@@ -68,8 +75,35 @@ def write_program(lowered: LoweredProgram, spec: ProgramSpec) -> Program:
         ],
         "steps": len(steps),
     }
-    text = _program_text(lowered, spec, symbols, scratch, json.dumps(metadata, sort_keys=True))
-    return Program(tuple(units), text, lowered.procedures[0].frame_bytes, scratch)
+    text = _program_text(lowered, spec, symbols, json.dumps(metadata, sort_keys=True))
+    unit = f"program_{c_identifier(spec.target)}" if spec.level else "program"
+    return Program(tuple(units), unit, text, lowered.procedures[0].frame_bytes)
+
+
+def write_levels(
+    lowered: Sequence[LoweredProgram], specs: Sequence[ProgramSpec], name: str
+) -> tuple[Sequence[Program], str]:
+    """The programs of several levels of a processor, from the least on, and the text of `program.c`, which has the
+    library's functions and picks one of them; `name` is that of the whole target."""
+    levels = {"target": name, "levels": [_level_facts(*pair) for pair in zip(lowered, specs)]}
+    specs = [replace(spec, metadata={**spec.metadata, **levels}) for spec in specs]
+    return list(map(write_program, lowered, specs)), _choice_text(specs, name)
+
+
+def _level_facts(lowered: LoweredProgram, spec: ProgramSpec) -> Mapping[str, object]:
+    """What all programs of a library say of each of them."""
+    return {
+        "target": spec.target,
+        "cpu_features": spec.cpu_features,
+        "arena_bytes": lowered.procedures[0].frame_bytes,
+        "scratch_bytes": _scratch_bytes(lowered.steps),
+        "kernels": len({_symbol(step, spec.flags) for step in lowered.steps}),
+    }
+
+
+def _scratch_bytes(steps: Sequence[Step]) -> int:
+    scratch = max((step.kernel.scratch_bytes for step in steps), default=0)
+    return -(-scratch // 64) * 64
 
 
 def _symbol(step: Step, flags: Sequence[str]) -> str:
@@ -89,9 +123,7 @@ def _kernel_units(steps: Sequence[Step], symbols: Mapping[int, str]) -> list[Ker
     return units
 
 
-def _program_text(
-    lowered: LoweredProgram, spec: ProgramSpec, symbols: Mapping[int, str], scratch: int, metadata: str
-) -> str:
+def _program_text(lowered: LoweredProgram, spec: ProgramSpec, symbols: Mapping[int, str], metadata: str) -> str:
     flops = sum(step.flops for step in lowered.steps)
     # what regions gain from threads is not known here
     max_threads = 1 if flops < SINGLE_THREAD_FLOPS and not lowered.regions else 0
@@ -108,20 +140,12 @@ def _program_text(
         *_region_table(regions),
         *procedures_text(lowered.procedures, symbols, lowered.regions),
         "",
-        *tensor_infos("inputs", spec.inputs),
-        *tensor_infos("outputs", spec.outputs),
-        "",
-        "static const RbProgram program = {",
-        "    .abi_version = RELAYBUILD_ABI_VERSION,",
-        f"    .name = {c_string(spec.name)},",
-        f"    .target = {c_string(spec.target)},",
-        f"    .cpu_features = {c_string(spec.cpu_features)},",
-        f"    .num_inputs = {len(spec.inputs)},",
-        f"    .num_outputs = {len(spec.outputs)},",
-        f"    .inputs = {infos_pointer('inputs', spec.inputs)},",
-        f"    .outputs = {infos_pointer('outputs', spec.outputs)},",
+        *_ports(spec),
+        *([f"RB_HIDDEN extern const RbProgram {spec.symbol_of_level};"] if spec.level else []),
+        f"{'' if spec.level else 'static '}const RbProgram {spec.symbol_of_level if spec.level else 'program'} = {{",
+        *_description(spec, spec.target),
         f"    .arena_bytes = {lowered.procedures[0].frame_bytes},",
-        f"    .scratch_bytes = {scratch},",
+        f"    .scratch_bytes = {_scratch_bytes(lowered.steps)},",
         f"    .weight_bytes = {weights},",
         f"    .metadata = {c_string(metadata)},",
         f"    .default_threads = {spec.threads},",
@@ -130,14 +154,63 @@ def _program_text(
         "    .run = run,",
         *(["    .makes_calls = 1,"] if calls else []),
         *([f"    .num_regions = {len(regions)},", "    .regions = regions,"] if regions else []),
+        *([f"    .level = {spec.level},"] if spec.level else []),
         "};",
         "",
+        *([] if spec.level else _functions(spec)),
+    ]
+    return "\n".join(lines)
+
+
+def _choice_text(specs: Sequence[ProgramSpec], name: str) -> str:
+    """A program that is each of several, whichever suits the processor."""
+    least, symbols = specs[0], [spec.symbol_of_level for spec in specs]
+    lines = [
+        "/* One model for several levels of a processor, of which the runtime picks one. */",
+        '#include "relaybuild/program.h"',
+        "",
+        *(f"RB_HIDDEN extern const RbProgram {symbol};" for symbol in symbols),
+        f"static const RbProgram *const levels[] = {{{', '.join(f'&{symbol}' for symbol in symbols)}}};",
+        "",
+        *_ports(least),
+        "static const RbProgram program = {",
+        *_description(least, name),
+        '    .metadata = "{}",',
+        f"    .num_levels = {len(symbols)},",
+        "    .levels = levels,",
+        "};",
+        "",
+        *_functions(least),
+    ]
+    return "\n".join(lines)
+
+
+def _ports(spec: ProgramSpec) -> list[str]:
+    return [*tensor_infos("inputs", spec.inputs), *tensor_infos("outputs", spec.outputs), ""]
+
+
+def _description(spec: ProgramSpec, target: str) -> list[str]:
+    """The fields of a program that do not depend on what it does."""
+    return [
+        "    .abi_version = RELAYBUILD_ABI_VERSION,",
+        f"    .name = {c_string(spec.name)},",
+        f"    .target = {c_string(target)},",
+        f"    .cpu_features = {c_string(spec.cpu_features)},",
+        f"    .num_inputs = {len(spec.inputs)},",
+        f"    .num_outputs = {len(spec.outputs)},",
+        f"    .inputs = {infos_pointer('inputs', spec.inputs)},",
+        f"    .outputs = {infos_pointer('outputs', spec.outputs)},",
+    ]
+
+
+def _functions(spec: ProgramSpec) -> list[str]:
+    """The functions of a library."""
+    return [
         f"RB_DEFINE_MODEL({spec.symbol}, program);",
         f"RB_DEFINE_ENTRY({spec.symbol});",
         "RB_DEFINE_MAIN(program);",
         "",
     ]
-    return "\n".join(lines)
 
 
 def _region_table(symbols: Sequence[str]) -> list[str]:

@@ -20,7 +20,7 @@ from relaybuild.contrib.host.procedure import ControlProgram, Foreign, Invoke, P
 from relaybuild.contrib.host.weights import WeightTable
 from relaybuild.dataclass import dataclass
 from relaybuild.errors import InternalError
-from relaybuild.ir.expr import Constant, Expr
+from relaybuild.ir.expr import Constant, Expr, Function
 from relaybuild.ir.trampoline import Step as Task
 from relaybuild.ir.trampoline import run
 from relaybuild.lower.memory_plan import Lifetime, plan
@@ -111,41 +111,81 @@ class LoweredProgram:
         return tuple(dict.fromkeys(code.callee for code in codes if isinstance(code, RegionCode)))
 
 
+@dataclass(frozen=True)
+class Machinery:
+    """What a program is lowered for; `remember` as `CodegenOptions` has it."""
+
+    setting: Setting
+    remember: Remember | None = None
+
+
 def lower_program(
     program: ControlProgram, setting: Setting, *, fusion: bool = True, remember: Remember | None = None
 ) -> LoweredProgram:
-    """The code of every procedure, with frames planned; `remember` as `CodegenOptions` has it.
+    """`lower_levels` for one machine."""
+    return lower_levels(program, [Machinery(setting, remember)], fusion=fusion)[0]
 
-    Raises UnsupportedError for operators without a kernel.
+
+def lower_levels(
+    program: ControlProgram, levels: Sequence[Machinery], *, fusion: bool = True
+) -> Sequence[LoweredProgram]:
+    """The code of every procedure for each of several machines, with frames planned.
+
+    All have one table of weights: what two of them read in the same form is there once. Raises UnsupportedError for
+    operators without a kernel.
     """
-    context = _Context(program, setting, fusion, Kernels(remember))
-    lowered = LoweredProgram([], context.weights)
-    for procedure in program.procedures:
-        lowered.procedures.append(_Lowering(procedure, context).procedure_code())
-    for code in lowered.procedures:
+    common = _Common(program, fusion)
+    return [_lowered(_Context(common, level)) for level in levels]
+
+
+def _lowered(context: _Context) -> LoweredProgram:
+    procedures = [_Lowering(procedure, context).procedure_code() for procedure in context.program.procedures]
+    for code in procedures:
         code.frame_bytes = _plan_frame(code)
-    return lowered
+    return LoweredProgram(procedures, context.common.weights)
+
+
+class _Common:
+    """What the procedures of one program share, for whatever machine: what nodes became is the same object for all, by
+    which the table of weights knows it."""
+
+    def __init__(self, program: ControlProgram, fusion: bool) -> None:
+        self.program = program
+        self.fusion = fusion
+        self.weights = WeightTable()
+        self.numbers = {id(procedure): number for number, procedure in enumerate(program.procedures)}
+        self._legalized = Legalized()
+        self._blocks: dict[int, Blocks] = {}
+
+    def blocks(self, procedure: Procedure) -> Blocks:
+        """A procedure's body in blocks."""
+        if id(procedure) not in self._blocks:
+            self._blocks[id(procedure)] = split(procedure.body, self.program.weights)
+        return self._blocks[id(procedure)]
+
+    def legal(self, block: Block) -> Function:
+        """A block's function, legalized."""
+        return legalize(block.function, self._legalized)
 
 
 class _Context:
-    """What the procedures of one program share."""
+    """What the procedures of one program share, for one machine."""
 
-    def __init__(self, program: ControlProgram, setting: Setting, fusion: bool, kernels: Kernels) -> None:
-        self.program = program
-        self.setting = setting
-        self.fusion = fusion
-        self.kernels = kernels
-        self.weights = WeightTable()
-        self.legalized = Legalized()
-        self.numbers = {id(procedure): number for number, procedure in enumerate(program.procedures)}
-        self._alive: list[Block] = []
+    def __init__(self, common: _Common, machinery: Machinery) -> None:
+        self.common = common
+        self.program = common.program
+        self._setting = machinery.setting
+        self._kernels = Kernels(machinery.remember)
 
     def steps(self, block: Block, ports: Ports) -> list[Step]:
         """A block's kernels."""
-        self._alive.append(block)
-        legal = legalize(block.function, self.legalized)
         lowered = lower_function(
-            legal, self.setting, fusion=self.fusion, ports=ports, weights=self.weights, kernels=self.kernels
+            self.common.legal(block),
+            self._setting,
+            fusion=self.common.fusion,
+            ports=ports,
+            weights=self.common.weights,
+            kernels=self._kernels,
         )
         return lowered.steps
 
@@ -159,7 +199,7 @@ class _Lowering:
         self.homes: dict[int, View] = {}
 
     def procedure_code(self) -> ProcedureCode:
-        body = split(self.procedure.body, self.context.program.weights)
+        body = self.context.common.blocks(self.procedure)
         restarts = _restarts(body, self.procedure)
         carried: list[tuple[View, View]] = []
         for number, param in enumerate(self.procedure.params):
@@ -218,7 +258,7 @@ class _Lowering:
         writes = tuple(self.homes[id(result)] for result in call.results)
         if isinstance(call.procedure, Foreign):
             return RegionCode(call.procedure, reads, writes)
-        return CallCode(self.context.numbers[id(call.procedure)], reads, writes)
+        return CallCode(self.context.common.numbers[id(call.procedure)], reads, writes)
 
     def _conditional(
         self, statement: Conditional, blocks: Blocks, slots: Sequence[Storage], *, tail: bool
@@ -249,7 +289,7 @@ class _Lowering:
         if id(value) in self.homes:
             return self.homes[id(value)]
         if isinstance(value, Constant) or id(value) in self.context.program.weights:
-            return self.context.weights.view(value)
+            return self.context.common.weights.view(value)
         raise InternalError("a value is used before it is computed")
 
 

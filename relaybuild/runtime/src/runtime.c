@@ -32,9 +32,6 @@
 #define RB_PORTABLE_WAIT 0
 #include <linux/futex.h>
 #endif
-#if defined(__x86_64__) || defined(__i386__)
-#include <cpuid.h>
-#endif
 
 enum {
   RB_CACHE_LINE = 64,
@@ -75,106 +72,11 @@ RB_SAME_PLACE(metadata);
 
 #if defined(__x86_64__) || defined(__i386__)
 
-typedef enum { RB_EAX, RB_EBX, RB_ECX, RB_EDX } RbRegister;
-
-/* Where CPUID reports a feature, and which register state the operating system must save for it (bits of XCR0). */
-typedef struct RbCpuFeature {
-  const char *name;
-  uint32_t leaf, subleaf;
-  RbRegister reg;
-  uint32_t bit;
-  uint32_t state;
-} RbCpuFeature;
-
-enum { RB_STATE_NONE = 0, RB_STATE_AVX = 0x6, RB_STATE_AVX512 = 0xe6, RB_STATE_AMX = 0x60000 };
-
-static const RbCpuFeature rb_cpu_features[] = {
-    {"sse3", 1, 0, RB_ECX, 0, RB_STATE_NONE},
-    {"pclmul", 1, 0, RB_ECX, 1, RB_STATE_NONE},
-    {"ssse3", 1, 0, RB_ECX, 9, RB_STATE_NONE},
-    {"fma", 1, 0, RB_ECX, 12, RB_STATE_AVX},
-    {"cx16", 1, 0, RB_ECX, 13, RB_STATE_NONE},
-    {"sse4.1", 1, 0, RB_ECX, 19, RB_STATE_NONE},
-    {"sse4.2", 1, 0, RB_ECX, 20, RB_STATE_NONE},
-    {"movbe", 1, 0, RB_ECX, 22, RB_STATE_NONE},
-    {"popcnt", 1, 0, RB_ECX, 23, RB_STATE_NONE},
-    {"aes", 1, 0, RB_ECX, 25, RB_STATE_NONE},
-    {"avx", 1, 0, RB_ECX, 28, RB_STATE_AVX},
-    {"f16c", 1, 0, RB_ECX, 29, RB_STATE_AVX},
-    {"sse", 1, 0, RB_EDX, 25, RB_STATE_NONE},
-    {"sse2", 1, 0, RB_EDX, 26, RB_STATE_NONE},
-    {"bmi", 7, 0, RB_EBX, 3, RB_STATE_NONE},
-    {"avx2", 7, 0, RB_EBX, 5, RB_STATE_AVX},
-    {"bmi2", 7, 0, RB_EBX, 8, RB_STATE_NONE},
-    {"avx512f", 7, 0, RB_EBX, 16, RB_STATE_AVX512},
-    {"avx512dq", 7, 0, RB_EBX, 17, RB_STATE_AVX512},
-    {"avx512ifma", 7, 0, RB_EBX, 21, RB_STATE_AVX512},
-    {"avx512cd", 7, 0, RB_EBX, 28, RB_STATE_AVX512},
-    {"avx512bw", 7, 0, RB_EBX, 30, RB_STATE_AVX512},
-    {"avx512vl", 7, 0, RB_EBX, 31, RB_STATE_AVX512},
-    {"avx512vbmi", 7, 0, RB_ECX, 1, RB_STATE_AVX512},
-    {"avx512vbmi2", 7, 0, RB_ECX, 6, RB_STATE_AVX512},
-    {"gfni", 7, 0, RB_ECX, 8, RB_STATE_NONE},
-    {"vaes", 7, 0, RB_ECX, 9, RB_STATE_AVX},
-    {"vpclmulqdq", 7, 0, RB_ECX, 10, RB_STATE_AVX},
-    {"avx512vnni", 7, 0, RB_ECX, 11, RB_STATE_AVX512},
-    {"avx512bitalg", 7, 0, RB_ECX, 12, RB_STATE_AVX512},
-    {"avx512vpopcntdq", 7, 0, RB_ECX, 14, RB_STATE_AVX512},
-    {"avx512vp2intersect", 7, 0, RB_EDX, 8, RB_STATE_AVX512},
-    {"amx-bf16", 7, 0, RB_EDX, 22, RB_STATE_AMX},
-    {"avx512fp16", 7, 0, RB_EDX, 23, RB_STATE_AVX512},
-    {"amx-tile", 7, 0, RB_EDX, 24, RB_STATE_AMX},
-    {"amx-int8", 7, 0, RB_EDX, 25, RB_STATE_AMX},
-    {"avxvnni", 7, 1, RB_EAX, 4, RB_STATE_AVX},
-    {"avx512bf16", 7, 1, RB_EAX, 5, RB_STATE_AVX512},
-    {"avxifma", 7, 1, RB_EAX, 23, RB_STATE_AVX},
-    {"avxvnniint8", 7, 1, RB_EDX, 4, RB_STATE_AVX},
-    {"lahf_lm", 0x80000001u, 0, RB_ECX, 0, RB_STATE_NONE},
-    {"lzcnt", 0x80000001u, 0, RB_ECX, 5, RB_STATE_NONE},
-};
-
-static uint32_t rb_cpuid(uint32_t leaf, uint32_t subleaf, RbRegister reg) {
-  unsigned int registers[4] = {0, 0, 0, 0};
-  if (!__get_cpuid_count(leaf, subleaf, &registers[RB_EAX], &registers[RB_EBX], &registers[RB_ECX],
-                         &registers[RB_EDX])) {
-    return 0;
-  }
-  return registers[reg];
-}
-
-/* XCR0: the register state that the operating system saves on a context switch. */
-static uint32_t rb_saved_state(void) {
-  const uint32_t osxsave = UINT32_C(1) << 27;
-  if (!(rb_cpuid(1, 0, RB_ECX) & osxsave)) {
-    return 0;
-  }
-  uint32_t low, high;
-  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-  return low;
-}
-
-static bool rb_cpu_has(const char *name, size_t length) {
-  for (size_t i = 0; i < sizeof rb_cpu_features / sizeof rb_cpu_features[0]; ++i) {
-    const RbCpuFeature *feature = &rb_cpu_features[i];
-    if (strlen(feature->name) == length && memcmp(feature->name, name, length) == 0) {
-      return (rb_cpuid(feature->leaf, feature->subleaf, feature->reg) >> feature->bit & 1u) &&
-             (rb_saved_state() & feature->state) == feature->state;
-    }
-  }
-  return false;
-}
-
 static inline void rb_pause(void) {
   __asm__ volatile("pause");
 }
 
 #else
-
-static bool rb_cpu_has(const char *name, size_t length) {
-  (void)name;
-  (void)length;
-  return false;
-}
 
 static inline void rb_pause(void) {
 #if defined(__aarch64__)
@@ -183,20 +85,6 @@ static inline void rb_pause(void) {
 }
 
 #endif
-
-static RbStatus rb_check_cpu(const RbProgram *program) {
-  for (const char *at = program->cpu_features; at && *at;) {
-    size_t length = strcspn(at, " ");
-    if (length && !rb_cpu_has(at, length)) {
-      return rb_fail(RB_ERROR_UNSUPPORTED_CPU,
-                     "model '%s' was compiled for target '%s', which needs the processor feature '%.*s'; this "
-                     "processor does not offer it: compile the model with a lower --target",
-                     program->name, program->target, (int)length, at);
-    }
-    at += length + (at[length] == ' ');
-  }
-  return RB_OK;
-}
 
 /* The number of processors that this process may use, at least 1. */
 static int32_t rb_cpu_count(void) {
@@ -784,6 +672,7 @@ RbStatus rb_instance_create_with(const RbProgram *program, const RbCreateOptions
     return rb_fail(RB_ERROR_INVALID_ARGUMENT, "create: the place for the instance is a null pointer");
   }
   *out = NULL;
+  program = rb_level_program(program);
   RbStatus status = rb_check_program(program);
   if (!status) {
     status = rb_read_options(given, &options);

@@ -63,7 +63,23 @@ typedef struct RbProgram {
   const unsigned char *weights;
   /* Called by every thread of an instance with its number, 0 <= thread < threads. */
   void (*run)(const RbFrame *frame, int32_t thread, int32_t threads);
+  int32_t level; /* of x86-64, 1 for its baseline, where the program is one of several in its library; else 0 */
+  /* Where a library has several programs, one for each level: these, from the least level on. The rest of such a
+   * program is true of each of them, but for what depends on the level, which is the least one's. */
+  int32_t num_levels;
+  const struct RbProgram *const *levels;
 } RbProgram;
+
+enum { RB_MAX_LEVEL = 4 };
+
+/* The program itself or, of its levels, the best that the processor and the variable RELAYBUILD_CPU_LEVEL allow; the
+ * least where neither does, which rb_check_cpu() then refuses. The same for the life of the process, as long as the
+ * variable stays. */
+RB_HIDDEN const RbProgram *rb_level_program(const RbProgram *program);
+RB_HIDDEN const RbModelInfo *rb_program_info(const RbProgram *program);
+
+/* Refuses a program that this processor, its operating system or RELAYBUILD_CPU_LEVEL does not allow. */
+RB_HIDDEN RbStatus rb_check_cpu(const RbProgram *program);
 
 /* Returns once all `threads` threads of the instance have called it; what they wrote before is then visible to all. */
 RB_HIDDEN void rb_barrier(struct RbBarrier *barrier, int32_t threads);
@@ -133,7 +149,7 @@ RB_HIDDEN void rb_pool_free(RbPool *pool);
     return rb_instance_create_with(&(PROGRAM), options, out);                                                          \
   }                                                                                                                    \
   static const RbModelInfo *NAME##_table_describe(void) {                                                              \
-    return &(PROGRAM).info;                                                                                            \
+    return rb_program_info(&(PROGRAM));                                                                                \
   }                                                                                                                    \
   static const RbModelApi NAME##_table = {.abi_version = RELAYBUILD_ABI_VERSION,                                       \
                                           .struct_size = (uint32_t)sizeof(RbModelApi),                                 \
@@ -166,7 +182,7 @@ RB_HIDDEN void rb_pool_free(RbPool *pool);
     rb_instance_destroy(instance);                                                                                     \
   }                                                                                                                    \
   const RbModelInfo *NAME##_describe(void) {                                                                           \
-    return &(PROGRAM).info;                                                                                            \
+    return rb_program_info(&(PROGRAM));                                                                                \
   }                                                                                                                    \
   const char *NAME##_last_error(void) {                                                                                \
     return rb_last_error();                                                                                            \
