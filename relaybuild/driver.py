@@ -142,6 +142,7 @@ def compile(
     jobs: int | None = None,
     save_temps: str | Path | None = None,
     precise: bool = False,
+    soname: str = "",
     on_event: Callable[[Event], None] | None = None,
 ) -> Artifact:
     """Compile a model (a path to `.onnx` or `.relay`, a ModelProto, or an IRModule) to a library.
@@ -149,7 +150,8 @@ def compile(
     `shapes` gives the shape of inputs by name, `target` a name as for `--target` (default: the one entered by `with`,
     else the level of this machine), `threads` the library's default number of threads (default: the processors it
     finds when it runs). `opt_level` 0 disables fusion and all optional passes; the default is the entered
-    PassContext's, else 3. `precise` rules out Winograd's convolution and its like. `config`, the path of a
+    PassContext's, else 3. `precise` rules out Winograd's convolution and its like. `soname` is the name under which a
+    loader looks for the library on behalf of a program that was linked to it. `config`, the path of a
     `config.cmake` or a dict of its flags, and `flags`, which win over it, switch on backends. An entered PassContext
     also says which passes are disabled, required, and observed.
 
@@ -172,6 +174,7 @@ def compile(
         name=name,
         cc=cc,
         precise=precise,
+        soname=soname,
     )
     with open_cache(chosen_settings(CacheFlags(cache_dir))) as cache:
         return compile_request(request, cache, jobs=jobs, save_temps=save_temps, on_event=on_event)
@@ -189,6 +192,7 @@ def make_request(
     name: str | None = None,
     cc: str | None = None,
     precise: bool = False,
+    soname: str = "",
 ) -> Request:
     """The request that arguments of `compile` make, under the PassContext and the target that are entered."""
     context = entered_context()
@@ -202,6 +206,7 @@ def make_request(
         threads or 0,
         default_level if opt_level is None else opt_level,
         precise or passes.is_precise,
+        soname,
         config,
         dict(flags or {}),
         cc,

@@ -121,7 +121,7 @@ def make(request: Request, work: Workplace) -> Made:
         regions = generator.regions(cut, selection)
         host = generator.host(cut)
         weights = library_weights(host, actions, known)
-    spec = _library(options, host.code, weights, region_sources(regions, selection, options.flags))
+    spec = _library(options, host.code, weights, region_sources(regions, selection, options.flags), request.soname)
     path = work.folder / f"{options.symbol}.so"
     built = _build(spec, work, path, clock)
     executed, cached = actions.counts()
@@ -206,12 +206,15 @@ def _codegen_options(request: Request, source: Imported) -> CodegenOptions:
 
 
 def _library(
-    options: CodegenOptions, code: GeneratedCode, weights: WeightBlob | None, regions: RegionSources
+    options: CodegenOptions, code: GeneratedCode, weights: WeightBlob | None, regions: RegionSources, soname: str
 ) -> LibrarySpec:
     units = [Unit(unit.name, unit.text, tuple(unit.compiler_flags(options.flags))) for unit in code.units]
     units += [Unit(path.stem, path.read_text(encoding="utf-8")) for path in model_sources()]
     include_dirs = (include_dir(), kernel_include_dir())
-    return LibrarySpec(options.symbol, (*units, *regions.units), include_dirs, weights, link_files=regions.link_files)
+    link_flags = (f"-Wl,-soname,{soname}",) if soname else ()
+    return LibrarySpec(
+        options.symbol, (*units, *regions.units), include_dirs, weights, link_flags, link_files=regions.link_files
+    )
 
 
 def _build(spec: LibrarySpec, work: Workplace, path: Path, clock: _Clock) -> BuildReport:

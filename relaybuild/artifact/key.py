@@ -123,7 +123,8 @@ def _named(request: Request, toolchain: Toolchain) -> ActionBuilder:
     """The options of a request, and what is known of the machine and the compiler."""
     builder = ActionBuilder(LAYER, NAME).output(*OUTPUTS).input("toolchain/cc", toolchain.digest)
     builder.option("name", request.name).option("threads", request.threads).option("opt_level", request.opt_level)
-    builder.option("precise", request.precise).option("platform", platform_facts())
+    builder.option("precise", request.precise).option("soname", request.soname)
+    builder.option("platform", platform_facts())
     for item in dataclasses.fields(request.target):
         builder.option(f"target.{item.name}", getattr(request.target, item.name))
     shapes = sorted((request.shapes or {}).items())

@@ -13,7 +13,7 @@ from relaybuild.digest import Digest
 
 _PACKAGE = Path(relaybuild.__file__).resolve().parent
 # The command line prints what others make, and what CMake read is known by what it found.
-_UNRELATED = ("cli", "_share", "__pycache__")
+_UNRELATED = ("cli", "cmake", "_share", "__pycache__")
 # Python's own files, and the extension module that runs libraries.
 _DERIVED = (".pyc", ".so", ".pyi", ".md")
 _PACKAGES = {"numpy": "version.py", "onnx": "version.py"}

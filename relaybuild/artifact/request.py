@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import field
@@ -58,7 +59,8 @@ class PassSettings:
 class Request:
     """The arguments of `compile`, checked and with their defaults filled in, but for where files are written.
 
-    `context` is the PassContext that was entered, if any; `passes` says what is in it.
+    `context` is the PassContext that was entered, if any; `passes` says what is in it. `soname` is the name under which
+    a loader looks for the library on behalf of who was linked to it; empty: the name of the file linked to.
     """
 
     model: str | Path | ModelProto | IRModule
@@ -68,6 +70,7 @@ class Request:
     threads: int = 0
     opt_level: int = DEFAULT_OPT_LEVEL
     precise: bool = False
+    soname: str = ""
     config: str | Path | Mapping[str, object] | None = None
     flags: Mapping[str, object] = field(default_factory=dict)
     cc: str | None = None
@@ -79,6 +82,9 @@ class Request:
             raise UserError(f"'threads' is {self.threads}, expected 0 (the machine's processors) to {MAX_THREADS}")
         if not 0 <= self.opt_level <= MAX_OPT_LEVEL:
             raise UserError(f"'opt_level' is {self.opt_level}, expected 0 to {MAX_OPT_LEVEL}")
+        # a linker is given it between commas, and a name with a slash would be a path
+        if not re.fullmatch(r"[^\s,/]*", self.soname):
+            raise UserError(f"'soname' is '{self.soname}', expected the name of a file, without spaces and commas")
 
     @property
     def symbol(self) -> str:

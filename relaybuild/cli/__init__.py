@@ -12,12 +12,14 @@ import gc
 import importlib.util
 import os
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import click
 
 from relaybuild.errors import InternalError, RelayBuildError
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _GARBAGE_THRESHOLD = 50_000
 """Allocations between two searches for garbage: Python's 700 would search thirty times while a command is imported."""
@@ -120,16 +122,40 @@ def _click_message(error: click.ClickException) -> str:
     return f"{text}; see '{ctx.command_path} --help'" if ctx is not None else text
 
 
-def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
-    if value and not ctx.resilient_parsing:
-        from relaybuild.cli import _reproducer
+def _version() -> str:
+    from relaybuild.cli import _reproducer
 
-        click.echo(f"relaybuild {_reproducer.version()}")
-        ctx.exit()
+    return f"relaybuild {_reproducer.version()}"
+
+
+def _include_dir() -> str:
+    from relaybuild.runtime.sources import include_dir
+
+    return include_dir().as_posix()
+
+
+def _prefix() -> str:
+    from relaybuild.build.share import share_dir
+
+    return share_dir().as_posix()
+
+
+def _printing(text: Callable[[], str], *names: str, help: str) -> Callable[[F], F]:
+    """An option that prints a text, and nothing else, and ends."""
+
+    def run(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+        if value and not ctx.resilient_parsing:
+            click.echo(text())
+            ctx.exit()
+
+    return click.option(*names, is_flag=True, is_eager=True, expose_value=False, callback=run, help=help)
 
 
 @click.command(cls=Program, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Print it.")
+@_printing(_version, "--version", help="Print it.")
+@_printing(lambda: f"{_prefix()}/cmake", "--cmake-dir", "--cmakedir", help="Print the folder for relaybuild_DIR.")
+@_printing(_include_dir, "--includedir", "--include-dir", help="Print the folder of the C and C++ headers.")
+@_printing(_prefix, "--prefix", help="Print the folder for CMAKE_PREFIX_PATH.")
 @click.pass_context
 def main(ctx: click.Context) -> None:
     """Compile neural networks ahead of time to self-contained native libraries."""

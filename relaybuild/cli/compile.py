@@ -33,6 +33,7 @@ from relaybuild.identifier import c_identifier
 @pass_options
 @cache_options
 @click.option("--emit", multiple=True, type=click.Choice(["header"]), help="header: FILE's C header, beside it.")
+@click.option("--soname", default="", metavar="NAME", help="What programs linked to the library look for.")
 @click.option("--depfile", type=_options.PATH, metavar="FILE", help="Write a make rule: what the library is made from.")
 @click.option("--summary", type=_options.PATH, metavar="FILE", help="Write what was done, and how long it took: JSON.")
 @click.option("--save-temps", type=_options.PATH, metavar="DIR", help="Keep the generated sources and objects here.")

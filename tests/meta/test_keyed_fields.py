@@ -112,6 +112,7 @@ class OfRequest(Fields):
             "threads": 2,
             "opt_level": 2,
             "precise": True,
+            "soname": "libmodel.so",
             "config": {"USE_CODEGENC": "ON"},
             "flags": {"USE_CODEGENC": "ON"},
             "passes": PassSettings(disabled=("FoldConstant",)),

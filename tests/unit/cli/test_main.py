@@ -68,6 +68,28 @@ def test_help_without_arguments(invoke: Invoke) -> None:
     assert invoke().exit_code == 0
 
 
+@pytest.mark.parametrize(
+    ("option", "file"),
+    [
+        ("--cmake-dir", "relaybuildConfig.cmake"),
+        ("--cmakedir", "relaybuildConfig.cmake"),
+        ("--includedir", "relaybuild/model.h"),
+        ("--prefix", "cmake/relaybuildConfig.cmake"),
+    ],
+)
+def test_places_for_other_build_systems(option: str, file: str) -> None:
+    code = (
+        "import sys\nfrom relaybuild.cli import main\n"
+        f"try: main([{option!r}])\nexcept SystemExit as end: assert not end.code, end.code\n"
+        "print([m for m in ('numpy', 'onnx', 'rich', 'diskcache') if m in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    (line,) = done.stdout.splitlines()
+    assert (Path(line) / file).is_file()
+    assert "\\" not in line
+    assert done.stderr == "[]\n"
+
+
 @pytest.mark.parametrize("arguments", [["--version"], ["--help"], []])
 def test_version_and_help_are_light(arguments: list[str]) -> None:
     code = (

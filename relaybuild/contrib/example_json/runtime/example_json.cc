@@ -269,4 +269,8 @@ Module ExampleJsonModule::Create(const std::string &path) {
 RELAYBUILD_REGISTER_BINARY_LOADER("examplejson", "USE_EXAMPLE_JSON", ExampleJsonModule::LoadFromBinary);
 RELAYBUILD_REGISTER_FILE_LOADER("examplejson", ExampleJsonModule::Create);
 
+/* Who asks a linker for this symbol has the loaders, also out of an archive, where nothing else names them. */
+extern "C" const int rb_example_json_loader;
+extern "C" const int rb_example_json_loader = 1;
+
 } // namespace relaybuild::example_json

@@ -1,0 +1,215 @@
+# Defines relaybuild_add_model(), which makes a library of a model; knows how CMake builds, and no model.
+cmake_policy(VERSION 3.20...3.31)
+
+include("${CMAKE_CURRENT_LIST_DIR}/RelaybuildPython.cmake")
+
+# relaybuild has linked the library when CMake's turn comes: to link it means to put it in its place. For all folders.
+set(CMAKE_RELAYBUILD_CREATE_SHARED_LIBRARY
+  "\"${CMAKE_COMMAND}\" -P \"${CMAKE_CURRENT_LIST_DIR}/RelaybuildPlaceLibrary.cmake\" <OBJECTS> <TARGET>"
+  CACHE INTERNAL "The rule by which libraries of models get to their place")
+
+#[[
+relaybuild_add_model(<target> MODEL <file>
+  [NAME <name>]             what the functions and the header are called; default: the target's name
+  [SHAPES <input=1,3,8,8>...]   shapes of inputs that the model leaves open
+  [TARGET_ISA <isa>]        --target of `relaybuild compile`
+  [CONFIG <config.cmake>]   the script that switches backends on; default: none is on
+  [OPTIONS <option>...]     further options of `relaybuild compile`
+  [SHARED | STATIC | OBJECT])   default: SHARED, unless BUILD_SHARED_LIBS is set and off
+
+Adds a library that is compiled from a model, with the header <name>.h on the include path of who links it. It is
+compiled again when the model, its data, the configuration, a plug-in or relaybuild changed. Paths are relative to the
+current source folder, in which relaybuild runs.
+]]
+function(relaybuild_add_model target)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SHARED;STATIC;OBJECT" "MODEL;NAME;TARGET_ISA;CONFIG" "SHAPES;OPTIONS")
+  _relaybuild_check_arguments("${target}")
+  _relaybuild_kind(kind)
+  _relaybuild_file("${target}" MODEL "${arg_MODEL}" model)
+  # relaybuild's own switches nothing on, and one of the source folder that nobody names is not taken
+  get_filename_component(config "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../config.cmake" ABSOLUTE)
+  if(arg_CONFIG)
+    _relaybuild_file("${target}" CONFIG "${arg_CONFIG}" config)
+  endif()
+  set(name "${arg_NAME}")
+  if(name STREQUAL "")
+    string(MAKE_C_IDENTIFIER "${target}" name)
+  endif()
+
+  set(folder "${CMAKE_CURRENT_BINARY_DIR}/relaybuild/${target}")
+  set(header "${folder}/${name}.h")
+  if(kind STREQUAL "SHARED")
+    set(object "${folder}/${name}.so")
+    set(emit header)
+  else()
+    set(object "${folder}/${name}.o")
+    set(emit object)
+  endif()
+  _relaybuild_arguments("${target}" arguments)
+  _relaybuild_compile("${target}")
+  _relaybuild_library("${target}")
+endfunction()
+
+# The functions below see the variables of who calls them.
+
+function(_relaybuild_check_arguments target)
+  set(where "relaybuild_add_model(${target})")
+  if(TARGET "${target}")
+    message(FATAL_ERROR "${where}: there is a target of this name already, expected another name")
+  endif()
+  if(arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "${where}: found '${arg_UNPARSED_ARGUMENTS}', expected MODEL, NAME, SHAPES, TARGET_ISA, "
+      "CONFIG, OPTIONS, or one of SHARED, STATIC, OBJECT")
+  endif()
+  if(arg_KEYWORDS_MISSING_VALUES)
+    message(FATAL_ERROR "${where}: ${arg_KEYWORDS_MISSING_VALUES} has no value")
+  endif()
+  if("${arg_MODEL}" STREQUAL "")
+    message(FATAL_ERROR "${where}: no model is named, expected MODEL file.onnx")
+  endif()
+  if(arg_NAME AND NOT arg_NAME MATCHES "^[A-Za-z_][A-Za-z0-9_]*$")
+    message(FATAL_ERROR "${where}: NAME is '${arg_NAME}', expected an identifier of C, which functions begin with")
+  endif()
+endfunction()
+
+# Sets `result` to SHARED, STATIC or OBJECT.
+function(_relaybuild_kind result)
+  set(kinds "")
+  foreach(each IN ITEMS SHARED STATIC OBJECT)
+    if(arg_${each})
+      list(APPEND kinds ${each})
+    endif()
+  endforeach()
+  list(LENGTH kinds count)
+  if(count GREATER 1)
+    message(FATAL_ERROR "relaybuild_add_model(${target}): found '${kinds}', expected one of them")
+  elseif(count EQUAL 0)
+    set(kinds SHARED)
+    if(DEFINED BUILD_SHARED_LIBS AND NOT BUILD_SHARED_LIBS)
+      set(kinds STATIC)
+    endif()
+  endif()
+  set(${result} "${kinds}" PARENT_SCOPE)
+endfunction()
+
+# Sets `result` to the absolute path of a file that is there, or will be made.
+function(_relaybuild_file target keyword path result)
+  get_filename_component(file "${path}" ABSOLUTE BASE_DIR "${CMAKE_CURRENT_SOURCE_DIR}")
+  get_source_file_property(is_generated "${file}" GENERATED)
+  if(NOT is_generated AND (NOT EXISTS "${file}" OR IS_DIRECTORY "${file}"))
+    message(FATAL_ERROR "relaybuild_add_model(${target}): there is no file '${file}', which ${keyword} names")
+  endif()
+  set(${result} "${file}" PARENT_SCOPE)
+endfunction()
+
+# Sets `result` to the command that compiles the model.
+function(_relaybuild_arguments target result)
+  _relaybuild_command(command)
+  list(APPEND command compile "${model}" -o "${object}" --depfile "${folder}/${name}.d" --emit ${emit}
+    --config "${config}")
+  foreach(shape IN LISTS arg_SHAPES)
+    list(APPEND command --shape "${shape}")
+  endforeach()
+  if(arg_TARGET_ISA)
+    list(APPEND command --target "${arg_TARGET_ISA}")
+  endif()
+  _relaybuild_compiler(compiler environment)
+  if(compiler)
+    list(APPEND command --cc "${compiler}")
+  endif()
+  list(APPEND command ${arg_OPTIONS})
+  if(kind STREQUAL "SHARED" AND NOT APPLE)
+    list(APPEND command --soname "$<TARGET_SONAME_FILE_NAME:${target}>")
+  endif()
+  if(environment)
+    list(PREPEND command "${CMAKE_COMMAND}" -E env ${environment})
+  endif()
+  set(${result} "${command}" PARENT_SCOPE)
+endfunction()
+
+# The C compiler of the project, where relaybuild understands it, and the variables that tell of the C++ compiler and of
+# what compilations go through.
+function(_relaybuild_compiler compiler environment)
+  set(understood GNU Clang AppleClang)
+  set(variables "")
+  set(found "")
+  if(CMAKE_C_COMPILER AND CMAKE_C_COMPILER_ID IN_LIST understood)
+    _relaybuild_quoted(found "${CMAKE_C_COMPILER}")
+  endif()
+  if(CMAKE_CXX_COMPILER AND CMAKE_CXX_COMPILER_ID IN_LIST understood)
+    _relaybuild_quoted(cxx "${CMAKE_CXX_COMPILER}")
+    list(APPEND variables "CXX=${cxx}")
+  endif()
+  set(launcher "${CMAKE_C_COMPILER_LAUNCHER}")
+  if(RELAYBUILD_COMPILER_LAUNCHER)
+    set(launcher "${RELAYBUILD_COMPILER_LAUNCHER}")
+  endif()
+  if(launcher)
+    _relaybuild_quoted(words ${launcher})
+    list(APPEND variables "RELAYBUILD_COMPILER_LAUNCHER=${words}")
+  endif()
+  set(${compiler} "${found}" PARENT_SCOPE)
+  set(${environment} "${variables}" PARENT_SCOPE)
+endfunction()
+
+# Words as one text in which a shell would find them again.
+function(_relaybuild_quoted result)
+  set(text "")
+  foreach(word IN LISTS ARGN)
+    if(NOT word MATCHES "^[A-Za-z0-9_./+=:,@%-]+$")
+      string(REPLACE "'" "'\"'\"'" word "${word}")
+      set(word "'${word}'")
+    endif()
+    string(APPEND text " ${word}")
+  endforeach()
+  string(STRIP "${text}" text)
+  set(${result} "${text}" PARENT_SCOPE)
+endfunction()
+
+# The rules that make object and header.
+function(_relaybuild_compile target)
+  file(MAKE_DIRECTORY "${folder}")
+  # make does not see that a command has become another one
+  set(script "${folder}/command.txt")
+  file(GENERATE OUTPUT "${script}" CONTENT "${arguments}")
+
+  file(RELATIVE_PATH shown "${CMAKE_SOURCE_DIR}" "${model}")
+  set(common DEPENDS "${model}" "${script}" DEPFILE "${folder}/${name}.d" WORKING_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}"
+    COMMENT "Compiling the model ${shown}" VERBATIM COMMAND_EXPAND_LISTS)
+  if(CMAKE_GENERATOR MATCHES "Ninja")
+    # ninja looks at what a command has made, and goes on only with what changed
+    add_custom_command(OUTPUT "${object}" "${header}" COMMAND ${arguments} ${common})
+    return()
+  endif()
+  # make takes what depends on a file whose command ran to be old, unless that command left it alone
+  set(stamp "${folder}/${name}.stamp")
+  add_custom_command(OUTPUT "${stamp}" COMMAND ${arguments} COMMAND "${CMAKE_COMMAND}" -E touch "${stamp}" ${common})
+  foreach(made IN ITEMS "${object}" "${header}")
+    add_custom_command(OUTPUT "${made}" COMMAND "${CMAKE_COMMAND}" -E true DEPENDS "${stamp}" COMMENT "" VERBATIM)
+  endforeach()
+endfunction()
+
+# The target, of what these rules make.
+function(_relaybuild_library target)
+  set_source_files_properties("${object}" PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
+  add_library("${target}" ${kind} "${object}" "${header}")
+  target_include_directories("${target}" INTERFACE "$<BUILD_INTERFACE:${folder}>")
+  target_link_libraries("${target}" INTERFACE "$<BUILD_INTERFACE:relaybuild::headers>")
+  set_target_properties("${target}" PROPERTIES PUBLIC_HEADER "${header}" INTERPROCEDURAL_OPTIMIZATION OFF)
+  if(kind STREQUAL "SHARED")
+    # there is no search path in what relaybuild links, and one library for all configurations
+    set_target_properties("${target}" PROPERTIES
+      LINKER_LANGUAGE RELAYBUILD BUILD_RPATH "" INSTALL_RPATH "" INSTALL_RPATH_USE_LINK_PATH OFF)
+    foreach(each IN LISTS CMAKE_CONFIGURATION_TYPES CMAKE_BUILD_TYPE)
+      string(TOUPPER "${each}" each)
+      set_target_properties("${target}" PROPERTIES ${each}_POSTFIX "")
+    endforeach()
+    return()
+  endif()
+  if(CMAKE_C_COMPILER)
+    set_target_properties("${target}" PROPERTIES LINKER_LANGUAGE C)
+  else()
+    set_target_properties("${target}" PROPERTIES LINKER_LANGUAGE CXX)
+  endif()
+  target_link_libraries("${target}" INTERFACE m -pthread)
+endfunction()
