@@ -58,7 +58,7 @@ setup(
             include_dirs=["relaybuild/runtime/include", EXAMPLE_JSON.relative_to(ROOT).as_posix()],
             depends=[
                 "relaybuild/runtime/src/_arrays.h",
-                *sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("relaybuild/runtime/include/*/*.h")),
+                *sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("relaybuild/runtime/include/*/*.h*")),
                 *sorted(path.relative_to(ROOT).as_posix() for path in EXAMPLE_JSON.glob("runtime/*.h")),
             ],
             extra_compile_args=["-O3", "-g0", "-fvisibility=hidden"],

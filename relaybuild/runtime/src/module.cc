@@ -257,7 +257,7 @@ class RootModule final : public LibraryModule {
 public:
   RootModule(std::shared_ptr<Library> library, std::string type_key, std::vector<const RbRegion *> regions,
              const RbModelApi *model)
-      : LibraryModule(std::move(library), std::move(type_key), std::move(regions)) {
+      : LibraryModule(std::move(library), std::move(type_key), std::move(regions)), model_(model) {
     if (model) {
       const RbModelInfo *info = model->describe();
       main_ = std::make_shared<const RbSignature>(
@@ -282,7 +282,12 @@ public:
     *out += ReadFile(library()->path());
   }
 
+  std::shared_ptr<const RbModelApi> model() const override {
+    return model_ ? std::shared_ptr<const RbModelApi>(library(), model_) : nullptr;
+  }
+
 private:
+  const RbModelApi *model_;
   std::shared_ptr<const RbSignature> main_;
 };
 
@@ -440,6 +445,10 @@ std::string ModuleNode::GetSource(const std::string &) const {
   return "";
 }
 
+std::shared_ptr<const RbModelApi> ModuleNode::model() const {
+  return nullptr;
+}
+
 void ModuleNode::SaveToBinary(std::string *) const {
   throw Error("a module of type '" + std::string(type_key()) + "' cannot be saved");
 }
@@ -462,6 +471,10 @@ PackedFunc Module::GetFunction(const std::string &name, bool query_imports) cons
   }
   throw Error("the module of type '" + std::string(node_->type_key()) + "' has no function '" + name +
               "', its functions are: " + Quoted(names));
+}
+
+std::shared_ptr<const RbModelApi> Module::model() const {
+  return node_ ? node_->model() : nullptr;
 }
 
 std::string Module::SaveToBinary() const {

@@ -10,21 +10,15 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "relaybuild/error.hpp"
 #include "relaybuild/packed.h"
 
 namespace relaybuild {
-
-/* What was found, what was expected, and what to do, in one sentence. */
-class Error : public std::runtime_error {
-public:
-  using std::runtime_error::runtime_error;
-};
 
 inline RbValue MakeValue(const DLTensor *tensor) {
   RbValue value{};
@@ -141,6 +135,10 @@ public:
    * this one imports, searched depth first. Throws Error, which lists the functions, where there is none. */
   PackedFunc GetFunction(const std::string &name, bool query_imports = false) const;
 
+  /* The functions of the model that the module is, for relaybuild/model.hpp; they keep the library loaded. Null where
+   * it is no model's library. */
+  std::shared_ptr<const RbModelApi> model() const;
+
   /* The module in a frame (see FrameBlob), for LoadFromBinary. Throws Error for a kind that cannot be saved. */
   std::string SaveToBinary() const;
 
@@ -170,6 +168,9 @@ public:
 
   /* A text that shows what the module is, "" where there is none; a kind says which formats it knows beside "". */
   virtual std::string GetSource(const std::string &format = "") const;
+
+  /* What Module::model() returns. */
+  virtual std::shared_ptr<const RbModelApi> model() const;
 
   /* Appends the bytes that the loader of the type key makes the same module of. Throws Error unless overridden. */
   virtual void SaveToBinary(std::string *out) const;
