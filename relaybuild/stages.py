@@ -19,6 +19,7 @@ from relaybuild.backends.selection import Selection, select
 from relaybuild.backends.sources import RegionSources, region_sources
 from relaybuild.build.cache.store import Cache
 from relaybuild.build.cxx import probe_cxx
+from relaybuild.build.head_start import HeadStart, head_start
 from relaybuild.build.library import BuildReport, LibrarySpec, Unit, WeightBlob, build_library
 from relaybuild.build.toolchain import KERNEL_CFLAGS, Toolchain
 from relaybuild.compilation.actions import Actions
@@ -103,6 +104,11 @@ class _Clock:
 
 def make(request: Request, work: Workplace) -> Made:
     """Run all stages, or find what they would make; raises what `driver.compile` does."""
+    with _begun(request, work) as head:
+        return _make(request, work, head)
+
+
+def _make(request: Request, work: Workplace, head: HeadStart | None) -> Made:
     context = _pass_context(request)
     clock = _Clock(work.on_event)
     selection = _selection(request, work.cache_dir)
@@ -123,7 +129,7 @@ def make(request: Request, work: Workplace) -> Made:
         weights = library_weights(host, actions, known)
     spec = _library(options, host.code, weights, region_sources(regions, selection, options.flags), request.soname)
     path = work.folder / f"{options.symbol}.so"
-    built = _build(spec, work, path, clock)
+    built = _build(spec, work, path, clock, head)
     executed, cached = actions.counts()
     steps = Steps({**executed, **built.executed}, {**cached, **built.cached}, dict(clock.seconds))
     return Made(path, _header(options, host), _facts(host.code, regions, context), steps, cut.program.in_memory)
@@ -208,16 +214,35 @@ def _codegen_options(request: Request, source: Imported) -> CodegenOptions:
 def _library(
     options: CodegenOptions, code: GeneratedCode, weights: WeightBlob | None, regions: RegionSources, soname: str
 ) -> LibrarySpec:
+    common = _common_part(options.symbol)
     units = [Unit(unit.name, unit.text, tuple(unit.compiler_flags(options.flags))) for unit in code.units]
-    units += [Unit(path.stem, path.read_text(encoding="utf-8")) for path in model_sources()]
-    include_dirs = (include_dir(), kernel_include_dir())
-    link_flags = (f"-Wl,-soname,{soname}",) if soname else ()
-    return LibrarySpec(
-        options.symbol, (*units, *regions.units), include_dirs, weights, link_flags, link_files=regions.link_files
+    return replace(
+        common,
+        units=(*units, *common.units, *regions.units),
+        weights=weights,
+        link_flags=(f"-Wl,-soname,{soname}",) if soname else (),
+        link_files=regions.link_files,
     )
 
 
-def _build(spec: LibrarySpec, work: Workplace, path: Path, clock: _Clock) -> BuildReport:
+def _common_part(symbol: str) -> LibrarySpec:
+    """What the libraries of all models have in common."""
+    units = tuple(Unit(path.stem, path.read_text(encoding="utf-8")) for path in model_sources())
+    return LibrarySpec(symbol, units, (include_dir(), kernel_include_dir()))
+
+
+@contextlib.contextmanager
+def _begun(request: Request, work: Workplace) -> Iterator[HeadStart | None]:
+    """Compile what is known of the library before its model is, except where all is to stand in one build directory."""
+    if work.keep:
+        yield None
+        return
+    spec, folder = _common_part(request.symbol), work.folder / "head"
+    with head_start(spec, work.toolchain, folder, jobs=work.jobs, cache=work.cache) as head:
+        yield head
+
+
+def _build(spec: LibrarySpec, work: Workplace, path: Path, clock: _Clock, head: HeadStart | None) -> BuildReport:
     clock.tell(Event("object", 0, len(spec.units)))
     needs_cxx = any(unit.language == "c++" for unit in spec.units)
     built = build_library(
@@ -230,6 +255,7 @@ def _build(spec: LibrarySpec, work: Workplace, path: Path, clock: _Clock) -> Bui
         keep=work.keep,
         cxx=probe_cxx(work.toolchain, cache=work.cache) if needs_cxx else None,
         cache=work.cache,
+        head=head,
     )
     clock.seconds["object"] = sum(built.seconds.get(step, 0.0) for step in ("write", "object"))
     clock.seconds["link"] = sum(built.seconds.get(step, 0.0) for step in ("link", "weights", "publish"))

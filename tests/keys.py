@@ -26,7 +26,7 @@ def library_keys(spec: LibrarySpec, compilers: Compilers, folder: Path, cache: C
     work = Workspace(folder / "work", spec, spec.units, compilers)
     inputs, environ = cache.inputs(), tool_environment()
     objects = ObjectLayer(cache, work, inputs, environ)
-    for known in objects.describe():
+    for known in objects.describe(spec.units):
         objects.look_up(known)
     digests = {unit.name: digest_bytes(b"") for unit in spec.units}
     LinkLayer(cache, work, inputs, environ).fetch(digests, folder / "library.so")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,13 +58,15 @@ def _external_files(path: Path, digest: Digest, cache: Cache) -> Sequence[str]:
 
 
 def _mentions_files(path: Path) -> bool:
-    with open(path, "rb") as file:
-        try:
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                return data.find(_LOCATION) >= 0
-        except ValueError:
-            # an empty file cannot be mapped
-            return False
+    """Whether a model's bytes, but for its large tensors', have the word; raises OSError."""
+    from relaybuild.frontend.onnx.mapped import map_file
+    from relaybuild.frontend.onnx.wire import WireError, strip_model
+
+    try:
+        return _LOCATION in strip_model(map_file(path)).message
+    except WireError:
+        # no model; who compiles it says what is wrong
+        return False
 
 
 def _locations(path: Path) -> Iterator[str]:

@@ -16,6 +16,7 @@ from relaybuild.build.cache.action import Action, ActionBuilder
 from relaybuild.build.cache.hit import DamagedResult
 from relaybuild.build.cache.store import Cache
 from relaybuild.build.files import publish, writing
+from relaybuild.build.head_start import HeadStart
 from relaybuild.build.library_spec import Unit
 from relaybuild.build.link_layer import LinkLayer
 from relaybuild.build.moment import Moment
@@ -23,9 +24,9 @@ from relaybuild.build.ninja import FinishedEdge, read_durations
 from relaybuild.build.object_layer import OUTPUT, KnownObject, ObjectLayer
 from relaybuild.build.process import tool_environment
 from relaybuild.build.step_clock import StepClock
-from relaybuild.build.workspace import LIBRARY, OBJECT, OnProgress, Workspace, unit_file_of
+from relaybuild.build.workspace import LIBRARY, OBJECT, OnProgress, Workspace
 from relaybuild.dataclass import dataclass
-from relaybuild.digest import Digest, Hasher, digest_file
+from relaybuild.digest import Digest, Hasher
 
 _WAIT_SECONDS = 600.0
 """How long to wait for another process that builds the same library; the wait ends with that process."""
@@ -33,7 +34,8 @@ _WAIT_SECONDS = 600.0
 
 @dataclass
 class CachedBuild:
-    """One build of a library at `output`, with a cache; `jobs`, `on_progress` and `keep` are as for `build_library`."""
+    """One build of a library at `output`, with a cache; `head` is what was begun before, and `jobs`, `on_progress` and
+    `keep` are as for `build_library`."""
 
     cache: Cache
     workspace: Workspace
@@ -42,6 +44,7 @@ class CachedBuild:
     on_progress: OnProgress | None
     keep: bool
     clock: StepClock
+    head: HeadStart
 
     def __post_init__(self) -> None:
         environ, inputs = tool_environment(), self.cache.inputs()
@@ -50,21 +53,40 @@ class CachedBuild:
 
     def run(self) -> tuple[FinishedEdge, ...]:
         """Put the library at the output; the steps that ran. Raises UserError and ToolError as `build_library`."""
-        with self.cache.claim(self._claim(), _WAIT_SECONDS):
+        with contextlib.ExitStack() as claims:
+            begun: tuple[FinishedEdge, ...] = ()
+            if not claims.enter_context(self.cache.claim(self._claim(), 0.0)):
+                # Others may wait for what was begun, so it does not wait for them.
+                begun = self._finish_head()
+                claims.enter_context(self.cache.claim(self._claim(), _WAIT_SECONDS))
             # What another process has found out about headers is known only now.
-            objects = self._objects.describe()
-            for known in objects:
-                self._objects.look_up(known)
+            objects = self._look_up()
             self.clock.step("write")
             if self._is_found(objects):
-                self._finish_steps(())
-                return ()
-            compiled = self._compile_missing(objects)
+                self._finish_steps(begun)
+                return begun
+            compiled = begun + self._compile_missing(objects)
             if compiled and self._is_found(objects):
                 self._finish_steps(compiled)
                 return compiled
             linked = self._link_library(objects, compiled)
         return (*compiled, *linked)
+
+    def _look_up(self) -> list[KnownObject]:
+        """What is known of all units, in their order."""
+        before = {known.unit.name: known for known in self.head.objects}
+        rest = self._objects.describe([unit for unit in self.workspace.units if unit.name not in before])
+        for known in rest:
+            self._objects.look_up(known)
+        known_by_name = before | {known.unit.name: known for known in rest}
+        return [known_by_name[unit.name] for unit in self.workspace.units]
+
+    def _finish_head(self) -> tuple[FinishedEdge, ...]:
+        """Take over what was begun; the steps that ran."""
+        if not self.head.making:
+            return ()
+        self.workspace.write_sources(())
+        return self.head.finish(self.workspace)
 
     def _claim(self) -> Action:
         """What only one process should do at a time: these units with this compiler, whatever their headers are."""
@@ -89,28 +111,30 @@ class CachedBuild:
         # All of them: one may include another.
         workspace.write_sources(workspace.units)
         workspace.remove_strangers()
-        if self.cache.settings.mode.must_execute:
+        if self.cache.settings.mode.must_execute and not self.head.making:
             workspace.remove_products()
         self._place(objects)
         self.clock.step("write")
-        edges: tuple[FinishedEdge, ...] = ()
+        # They would be more compilers together than there may be.
+        edges = self._finish_head() if self.jobs is not None else ()
         begun: list[Unit] = []
-        missing = [known for known in objects if known.hit is None]
+        missing = [known for known in objects if known.hit is None and not self.head.makes(known.unit)]
         end = time.monotonic() + _WAIT_SECONDS
         while missing:
             with contextlib.ExitStack() as claims:
                 ours = [known for known in missing if self._has_claimed(known, claims)]
                 # Another process may have made it between the look and the claim.
                 absent = [known for known in ours if not self._is_there_now(known)]
-                edges += self._compile(absent, begun, len(edges), len(missing) - len(ours))
+                edges += self._compile(absent, begun, len(edges), len(missing) - len(ours) + self.head.left)
             # Waited for while nothing is claimed here, so that no two processes wait for each other.
+            edges += self._finish_head()
             late = [known for known in missing if known not in ours and not self._comes_from_others(known, end)]
             if len(late) == len(missing):
                 edges += self._compile(late, begun, len(edges), 0)
                 break
             missing = late
         workspace.write_rules(begun)
-        return edges
+        return edges + self._finish_head()
 
     def _has_claimed(self, known: KnownObject, claims: contextlib.ExitStack) -> bool:
         """Whether this process is to make an object: no other one is at it."""
@@ -140,7 +164,7 @@ class CachedBuild:
         with writing(workspace.directory):
             start = Moment.now(workspace.directory)
         edges = workspace.compile(self.jobs, self._progress(earlier=earlier, later=later + 1))
-        self._keep_objects(missing, edges, start)
+        self._objects.keep_all(missing, edges, start)
         return edges
 
     def _place(self, objects: Sequence[KnownObject]) -> None:
@@ -152,22 +176,6 @@ class CachedBuild:
                         known.hit.place({OUTPUT: self.workspace.object(known.unit)}, self._objects.inputs)
                     except DamagedResult:
                         known.hit = known.digest = None
-
-    def _keep_objects(self, missing: Sequence[KnownObject], edges: Sequence[FinishedEdge], start: Moment) -> None:
-        workspace = self.workspace
-        ran = {unit_file_of(edge) for edge in edges}
-        dependencies = workspace.dependencies()
-        durations = read_durations(workspace.directory)
-        self._objects.finish_compiling()
-        with writing(workspace.directory):
-            for known in missing:
-                unit = known.unit
-                if unit.file_name in ran:
-                    seconds = durations.get(f"obj/{unit.name}.o", 0.0)
-                    self._objects.keep(known, dependencies.get(unit.name, ()), start, seconds)
-                else:
-                    # Ninja found it up to date by its times, which is not enough to share it.
-                    known.digest = digest_file(workspace.object(unit))
 
     def _link_library(
         self, objects: Sequence[KnownObject], compiled: Sequence[FinishedEdge]

@@ -13,6 +13,7 @@ from relaybuild.build.cache.store import Cache
 from relaybuild.build.cached_build import CachedBuild
 from relaybuild.build.cxx import CxxCompiler
 from relaybuild.build.files import check_writable, publish
+from relaybuild.build.head_start import HeadStart
 from relaybuild.build.library_spec import Compilers, unique_units
 from relaybuild.build.library_spec import LibrarySpec as LibrarySpec
 from relaybuild.build.library_spec import Unit as Unit
@@ -53,6 +54,7 @@ def build_library(
     keep: bool = False,
     cxx: CxxCompiler | None = None,
     cache: Cache | None = None,
+    head: HeadStart | None = None,
 ) -> BuildReport:
     """Compile and link `spec` in `directory` and put the library at `output`, complete or not at all.
 
@@ -61,6 +63,8 @@ def build_library(
     At most `jobs` compilers run at a time; `on_progress(finished, total)` is called after each step that had to run.
     With `keep` the directory stays as it is, for the next build or to be looked at; otherwise what the build put there
     is removed, and the directory too if it is then empty.
+
+    What was begun early, in `head`, is not begun again: its units are among those of `spec`, and it has the same cache.
 
     With a `cache`, what it has is not made again, and what is made is kept there: objects by their text, headers, flags
     and compiler, libraries by their objects, weights, flags and linker, in whatever directory, for whomever. The bytes
@@ -77,12 +81,13 @@ def build_library(
     check_writable(output)
     workspace = Workspace(directory, spec, units, Compilers(toolchain, cxx))
     workspace.check_ours()
+    begun = _checked(head, workspace)
     clock = StepClock()
     try:
         if cache is not None:
-            edges = CachedBuild(cache, workspace, output, jobs, on_progress, keep, clock).run()
+            edges = CachedBuild(cache, workspace, output, jobs, on_progress, keep, clock, begun).run()
         else:
-            edges = _build(workspace, output, jobs, on_progress, keep, clock)
+            edges = _build(workspace, output, jobs, on_progress, keep, clock, begun)
     finally:
         if not keep:
             workspace.clean()
@@ -98,20 +103,46 @@ def _build(
     on_progress: OnProgress | None,
     keep: bool,
     clock: StepClock,
+    head: HeadStart,
 ) -> tuple[FinishedEdge, ...]:
     workspace.write_sources(workspace.units)
-    workspace.write_rules(workspace.units)
+    workspace.write_rules([unit for unit in workspace.units if not head.makes(unit)])
     workspace.remove_strangers()
     workspace.write_weights()
     clock.step("write")
-    edges = workspace.make(jobs, on_progress)
+    edges: tuple[FinishedEdge, ...] = ()
+    if head.left:
+        # Where the number of compilers is limited, two runs of ninja would be too many.
+        edges = head.finish(workspace) if jobs is not None else ()
+        edges += workspace.compile(jobs, _shifted(on_progress, len(edges), head.left + 1))
+        edges += head.finish(workspace)
+        clock.step(OBJECT)
+    linked = workspace.make(jobs, _shifted(on_progress, len(edges), 0))
     clock.step(LINK)
-    clock.split_last(LINK, OBJECT, _end_of_objects(edges))
+    clock.split_last(LINK, OBJECT, _end_of_objects(linked))
+    edges += linked
     workspace.put_in_weights(jobs)
     clock.step("weights")
     publish(workspace.library, output, keep_source=keep)
     clock.step("publish")
     return edges
+
+
+def _shifted(on_progress: OnProgress | None, earlier: int, later: int) -> OnProgress | None:
+    """Reports of one of several runs of ninja, as if they were one."""
+    if on_progress is None:
+        return None
+    return lambda finished, total: on_progress(earlier + finished, earlier + total + later)
+
+
+def _checked(head: HeadStart | None, workspace: Workspace) -> HeadStart:
+    """What was begun, nothing by default; raises InternalError where it is for another library."""
+    if head is None:
+        return HeadStart(workspace, ())
+    others = [unit.name for unit in head.units if unit not in workspace.units]
+    if others or head.workspace.spec.include_dirs != workspace.spec.include_dirs:
+        raise InternalError(f"library '{workspace.spec.name}' has not the units that were begun for it: {others}")
+    return head
 
 
 def _end_of_objects(edges: Iterable[FinishedEdge]) -> float:

@@ -150,6 +150,40 @@ def find_ninja() -> str:
     return found
 
 
+class RunningNinja:
+    """A run of ninja that goes on while its caller does something else; `finish` or `stop` must be called."""
+
+    def __init__(self, directory: Path, jobs: int | None, targets: Sequence[str] = ()) -> None:
+        """Start bringing `targets` of `directory/build.ninja` up to date, as for `run_ninja`.
+
+        What ninja writes is read in `finish`; of more than some kilobytes, it waits until then.
+        """
+        self._command = [find_ninja(), *(["-j", str(jobs)] if jobs is not None else []), *targets]
+        environment = tool_environment() | {"NINJA_STATUS": _STATUS}
+        self._start = time.perf_counter()
+        self._process = _started(self._command, directory, environment)
+
+    def finish(self, on_progress: Callable[[int, int], None] | None = None) -> tuple[FinishedEdge, ...]:
+        """Wait for the end; returns and raises as `run_ninja`, and stops ninja where that is interrupted."""
+        reader = _OutputReader(self._start, on_progress)
+        with self._process as process:
+            try:
+                assert process.stdout is not None
+                for line in process.stdout:
+                    reader.feed(line.rstrip("\n"))
+            except BaseException:
+                process.terminate()
+                raise
+        reader.check(self._command, process.returncode)
+        return tuple(reader.finished)
+
+    def stop(self) -> None:
+        """End ninja and what it started, if that has not ended yet."""
+        with self._process as process:
+            if process.poll() is None:
+                process.terminate()
+
+
 def run_ninja(
     directory: Path,
     jobs: int | None,
@@ -162,20 +196,7 @@ def run_ninja(
     Calls `on_progress(finished, total)` after each step, where `total` counts what had to be done this time. Returns
     the steps that ran. The first step that fails becomes a ToolError with that step's command and output alone.
     """
-    command = [find_ninja(), *(["-j", str(jobs)] if jobs is not None else []), *targets]
-    environment = tool_environment() | {"NINJA_STATUS": _STATUS}
-    start = time.perf_counter()
-    reader = _OutputReader(start, on_progress)
-    with _started(command, directory, environment) as process:
-        try:
-            assert process.stdout is not None
-            for line in process.stdout:
-                reader.feed(line.rstrip("\n"))
-        except BaseException:
-            process.terminate()
-            raise
-    reader.check(command, process.returncode)
-    return tuple(reader.finished)
+    return RunningNinja(directory, jobs, targets).finish(on_progress)
 
 
 def read_dependencies(directory: Path) -> dict[str, tuple[str, ...]]:

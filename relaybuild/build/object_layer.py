@@ -18,12 +18,14 @@ from relaybuild.build.cache.journal import Executed, Storing
 from relaybuild.build.cache.memo import Inputs
 from relaybuild.build.cache.store import Cache
 from relaybuild.build.cache.wire import WireError
+from relaybuild.build.files import writing
 from relaybuild.build.headers import Existence, HeaderList, SearchPath, asked_headers, folders_in, objection_to_text
 from relaybuild.build.library_spec import Unit
 from relaybuild.build.moment import Moment
+from relaybuild.build.ninja import FinishedEdge, read_durations
 from relaybuild.build.notes import Notes
 from relaybuild.build.variables import invalidating
-from relaybuild.build.workspace import OBJECT, Workspace
+from relaybuild.build.workspace import OBJECT, Workspace, unit_file_of
 from relaybuild.dataclass import dataclass
 from relaybuild.digest import Digest, Hasher, digest_bytes, digest_file
 
@@ -100,9 +102,8 @@ class ObjectLayer:
         self._notes = Notes(self.cache)
         self._variables = invalidating(self.environ)
 
-    def describe(self) -> list[KnownObject]:
-        """The units with the actions that would make their objects; nothing is looked up yet."""
-        units = self.workspace.units
+    def describe(self, units: Sequence[Unit]) -> list[KnownObject]:
+        """Units with the actions that would make their objects; nothing is looked up yet."""
         self._notes.fetch(_NOTE, [self._note_name(unit) for unit in units if not self._objection(unit)])
         known = [self._described(unit) for unit in units]
         self.cache.fetch([each.action for each in known if each.action is not None])
@@ -132,12 +133,25 @@ class ObjectLayer:
         looked.remove(first if again.hit is not None else last)
         known.hit, known.digest = again.hit, again.digest
 
-    def finish_compiling(self) -> None:
-        """Find out which headers were known before, and which of these have changed meanwhile."""
+    def keep_all(self, missing: Sequence[KnownObject], edges: Sequence[FinishedEdge], start: Moment) -> None:
+        """Store the objects that were compiled since `start`, in these steps. Raises UserError and ToolError."""
+        ran = {unit_file_of(edge) for edge in edges}
+        dependencies = self.workspace.dependencies()
+        durations = read_durations(self.workspace.directory)
+        # which headers were known before, and which of these have changed meanwhile
         self._known_before = frozenset(self.inputs)
         self._changed = frozenset(self.inputs.changed())
+        with writing(self.workspace.directory):
+            for known in missing:
+                unit = known.unit
+                if unit.file_name in ran:
+                    seconds = durations.get(f"obj/{unit.name}.o", 0.0)
+                    self._keep(known, dependencies.get(unit.name, ()), start, seconds)
+                else:
+                    # Ninja found it up to date by its times, which is not enough to share it.
+                    known.digest = digest_file(self.workspace.object(unit))
 
-    def keep(self, known: KnownObject, dependencies: Sequence[str], start: Moment, seconds: float) -> None:
+    def _keep(self, known: KnownObject, dependencies: Sequence[str], start: Moment, seconds: float) -> None:
         """Store an object that was compiled since `start`, and note what the compiler read.
 
         Nothing is stored where a header was changed meanwhile, or the object depends on more than the headers.

@@ -20,7 +20,7 @@ from pathlib import Path
 from relaybuild.build.files import make_folder, no_space, write_if_changed, writing
 from relaybuild.build.library_spec import Compilers, LibrarySpec, Unit
 from relaybuild.build.link_errors import collision
-from relaybuild.build.ninja import FinishedEdge, NinjaWriter, Ref, read_dependencies, run_ninja
+from relaybuild.build.ninja import FinishedEdge, NinjaWriter, Ref, RunningNinja, read_dependencies
 from relaybuild.build.weights import WeightFiles, put_in_weights, weight_files, write_weights, write_weights_object
 from relaybuild.dataclass import dataclass
 from relaybuild.errors import ToolError, UserError
@@ -120,11 +120,25 @@ class Workspace:
 
     def compile(self, jobs: int | None, on_progress: OnProgress | None) -> tuple[FinishedEdge, ...]:
         """Make the objects that there are steps for, but not that of the weights; raises ToolError."""
-        return self._run(jobs, on_progress, [_OBJECTS])
+        return self.finish(self.start_compiling(jobs), on_progress)
+
+    def start_compiling(self, jobs: int | None) -> RunningNinja:
+        """Begin what `compile` does, and return at once: `finish` must be called, or `stop` of what is returned."""
+        return RunningNinja(self.directory, jobs, [_OBJECTS])
 
     def make(self, jobs: int | None, on_progress: OnProgress | None) -> tuple[FinishedEdge, ...]:
         """Make the library and what it needs; raises ToolError, and UserError where units define the same symbol."""
-        return self._run(jobs, on_progress, [LIBRARY])
+        return self.finish(RunningNinja(self.directory, jobs, [LIBRARY]), on_progress)
+
+    def finish(self, running: RunningNinja, on_progress: OnProgress | None) -> tuple[FinishedEdge, ...]:
+        """Wait for a run of ninja in the directory; raises as `make`."""
+        try:
+            return running.finish(on_progress)
+        except ToolError as error:
+            known = no_space(self.directory) if "No space left on device" in error.output else collision(error.output)
+            if known is None:
+                raise
+            raise known from error
 
     def dependencies(self) -> Mapping[str, Sequence[str]]:
         """Which files the compiler read when it last made an object, by the unit's name; the source is among them.
@@ -142,15 +156,6 @@ class Workspace:
             for name in _OWN_FILES:
                 (self.directory / name).unlink(missing_ok=True)
             self.directory.rmdir()
-
-    def _run(self, jobs: int | None, on_progress: OnProgress | None, targets: list[str]) -> tuple[FinishedEdge, ...]:
-        try:
-            return run_ninja(self.directory, jobs, on_progress, targets)
-        except ToolError as error:
-            known = no_space(self.directory) if "No space left on device" in error.output else collision(error.output)
-            if known is None:
-                raise
-            raise known from error
 
     def _ninja_text(self, compiled: Collection[Unit]) -> str:
         ninja = NinjaWriter()

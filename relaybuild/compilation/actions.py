@@ -118,6 +118,7 @@ class _Keyed(Generic[T]):
         self._slot = actions.slot(step.slot)
         self._namespace = cache.settings.namespace
         self._notes = Notes(cache)
+        self._built: dict[tuple[Origin, ...], Action] = {}
         self._base = self._action(())
 
     def result(self) -> T:
@@ -158,6 +159,12 @@ class _Keyed(Generic[T]):
         return made, packed
 
     def _action(self, asked: tuple[Origin, ...]) -> Action:
+        """The action under some weights; nothing that it is built of changes while the step is executed."""
+        if asked not in self._built:
+            self._built[asked] = self._described(asked)
+        return self._built[asked]
+
+    def _described(self, asked: tuple[Origin, ...]) -> Action:
         builder = ActionBuilder(self._step.layer, self._step.name)
         self._step.describe(builder)
         for origin in asked:

@@ -414,8 +414,18 @@ class Cache:
         # that it is moved changes the other time
         state = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
         if state not in self._made:
-            self._made[state] = digest_file(path)
+            self._made[state] = self._kept(path, found.st_size) or digest_file(path)
         return self._made[state]
+
+    def _kept(self, path: Path, size: int) -> Digest | None:
+        """The digest of a file that is kept already now, so that it is read once; None where it may not be kept."""
+        if not self._may_write or self.folder is None or size > self.settings.max_size // 2:
+            return None
+        try:
+            return self.blobs.put_file(path) if size and _has_room(self.folder.root, size) else None
+        except OSError:
+            # It comes up again where the result is stored.
+            return None
 
     def _stored(
         self, action: Action, key: str, outputs: Mapping[str, Contents], result: Result, inputs: Inputs | None

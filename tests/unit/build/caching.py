@@ -10,7 +10,7 @@ import contextlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from relaybuild.build.cache.journal import Journal, Looked
 from relaybuild.build.cache.settings import CacheSettings, Mode
 from relaybuild.build.cache.store import open_cache
 from relaybuild.build.cxx import CxxCompiler
+from relaybuild.build.head_start import head_start
 from relaybuild.build.library import BuildReport, LibrarySpec, Unit, WeightBlob, build_library
 from relaybuild.build.toolchain import Toolchain, probe
 from relaybuild.digest import digest_bytes, digest_file
@@ -70,12 +71,21 @@ class Site:
         mode: Mode = Mode.READ_WRITE,
         jobs: int | None = None,
         keep: bool = False,
+        head: Sequence[Unit] = (),
     ) -> BuildReport:
-        """Build in the folder `name`, to the library `<name>.so`; the journal is left in `journal`."""
-        with open_cache(CacheSettings(self.cache, mode)) as cache:
+        """Build in the folder `name`, to the library `<name>.so`; the journal is left in `journal`.
+
+        The units in `head` are begun before the build.
+        """
+        spec = spec or self.spec()
+        with contextlib.ExitStack() as stack:
+            cache = stack.enter_context(open_cache(CacheSettings(self.cache, mode)))
             self.journal = cache.journal
+            early = replace(spec, units=tuple(head), weights=None)
+            folder = self.folder / f"{name}-head"
+            begin = head_start(early, toolchain or self.toolchain, folder, jobs=jobs, cache=cache)
             return build_library(
-                spec or self.spec(),
+                spec,
                 toolchain or self.toolchain,
                 self.folder / name,
                 self.library(name),
@@ -83,6 +93,7 @@ class Site:
                 keep=keep,
                 cxx=cxx,
                 cache=cache,
+                head=stack.enter_context(begin) if head else None,
             )
 
     def library(self, name: str = "work") -> Path:
