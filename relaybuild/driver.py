@@ -19,6 +19,7 @@ from relaybuild.build.cache.hit import DamagedResult
 from relaybuild.build.cache.store import Cache, open_cache
 from relaybuild.build.cache_config import CacheFlags, chosen_settings
 from relaybuild.build.files import publish, writing
+from relaybuild.build.forms import Form, form_named
 from relaybuild.build.toolchain import probe
 from relaybuild.events import Event as Event
 from relaybuild.job import Job, import_stages
@@ -31,11 +32,12 @@ if TYPE_CHECKING:
 
 
 class Artifact:
-    """A compiled model, and what is known of it.
+    """A compiled model in one of its forms, and what is known of it.
 
     `name` is the model's. `summary` has the keys artifact, size, seconds, executed, cached, misses, kernels, regions,
-    arena_bytes and weight_bytes. Where everything was found in the cache, nothing was executed, and the library is
-    copied to a file when its `path` is asked for.
+    arena_bytes, weight_bytes, and link: of a static library or an object, the words that programs are linked with in
+    addition. Where everything was found in the cache, nothing was executed, and the library is copied to a file when
+    its `path` is asked for.
     """
 
     def __init__(self, job: Job) -> None:
@@ -45,6 +47,11 @@ class Artifact:
         self._content = job.content()
         self.summary = self._summary()
         self._keep_folder()
+
+    @property
+    def form(self) -> Form:
+        """What it is: a library of either kind, or an object."""
+        return self._job.request.form
 
     @property
     def header(self) -> str:
@@ -64,7 +71,7 @@ class Artifact:
 
             folder = Path(tempfile.mkdtemp(prefix="relaybuild-"))
             self._remove_at_end(folder)
-            path = folder / f"{self._job.request.symbol}.so"
+            path = folder / f"{self._job.request.symbol}{self.form.suffix}"
             if self._place(path):
                 self._content = replace(self._content, path=path)
                 self.summary["artifact"] = str(path)
@@ -80,8 +87,12 @@ class Artifact:
         return self._content.module
 
     def export_library(self, path: str | Path) -> None:
-        """Put the library at `path`, complete or not at all; a file that is this library already is left alone."""
+        """Put the library at `path`, complete or not at all; a file that is this library already is left alone.
+
+        Raises UserError where it cannot be written, and for the name of another form (`.so` for an archive).
+        """
         output = Path(path)
+        self.form.check_name(output)
         if self._content.path is not None or not self._place(output):
             publish(self.path, output, keep_source=True)
         self.summary["artifact"] = str(output)
@@ -143,6 +154,7 @@ def compile(
     save_temps: str | Path | None = None,
     precise: bool = False,
     soname: str = "",
+    form: str | Form = Form.SHARED,
     on_event: Callable[[Event], None] | None = None,
 ) -> Artifact:
     """Compile a model (a path to `.onnx` or `.relay`, a ModelProto, or an IRModule) to a library.
@@ -154,6 +166,9 @@ def compile(
     loader looks for the library on behalf of a program that was linked to it. `config`, the path of a
     `config.cmake` or a dict of its flags, and `flags`, which win over it, switch on backends. An entered PassContext
     also says which passes are disabled, required, and observed.
+
+    `form` says what it becomes: `shared`, a library to be loaded; `static`, an archive, or `object`, to be linked into
+    programs, of whose symbols only the model's own functions are seen.
 
     What was compiled before is taken from the cache, whatever the process was that did it: `cache_dir` is its folder
     (default: `$RELAYBUILD_CACHE_DIR`, else what pyproject.toml says, else the user's cache folder; False: nothing is
@@ -175,6 +190,7 @@ def compile(
         cc=cc,
         precise=precise,
         soname=soname,
+        form=form,
     )
     with open_cache(chosen_settings(CacheFlags(cache_dir))) as cache:
         return compile_request(request, cache, jobs=jobs, save_temps=save_temps, on_event=on_event)
@@ -193,6 +209,7 @@ def make_request(
     cc: str | None = None,
     precise: bool = False,
     soname: str = "",
+    form: str | Form = Form.SHARED,
 ) -> Request:
     """The request that arguments of `compile` make, under the PassContext and the target that are entered."""
     context = entered_context()
@@ -210,6 +227,7 @@ def make_request(
         config,
         dict(flags or {}),
         cc,
+        form_named(form),
         passes,
         context,
     )

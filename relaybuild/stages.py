@@ -19,8 +19,9 @@ from relaybuild.backends.selection import Selection, select
 from relaybuild.backends.sources import RegionSources, region_sources
 from relaybuild.build.cache.store import Cache
 from relaybuild.build.cxx import probe_cxx
+from relaybuild.build.forms import Form
 from relaybuild.build.head_start import HeadStart, head_start
-from relaybuild.build.library import BuildReport, LibrarySpec, Unit, WeightBlob, build_library
+from relaybuild.build.library import BuildReport, LibrarySpec, Unit, WeightBlob, build_library, link_words
 from relaybuild.build.toolchain import KERNEL_CFLAGS, Toolchain
 from relaybuild.compilation.actions import Actions
 from relaybuild.compilation.codegens import CodeGenerator, HostCode
@@ -43,8 +44,8 @@ from relaybuild.partition.backend import CodegenOptions, GeneratedCode
 from relaybuild.partition.report import Report, report
 from relaybuild.passes.infra import PRECISE, PassContext
 from relaybuild.passes.pipelines import default_pipeline
-from relaybuild.runtime.header import standalone_header
-from relaybuild.runtime.sources import include_dir, model_sources
+from relaybuild.runtime.header import public_functions, standalone_header
+from relaybuild.runtime.sources import cxx_sources, include_dir, model_sources
 from relaybuild.runtime.spec import TensorSpec
 from relaybuild.target import Target, chosen
 
@@ -127,12 +128,13 @@ def _make(request: Request, work: Workplace, head: HeadStart | None) -> Made:
         regions = generator.regions(cut, selection)
         host = generator.host(cut)
         weights = library_weights(host, actions, known)
-    spec = _library(options, host.code, weights, region_sources(regions, selection, options.flags), request.soname)
-    path = work.folder / f"{options.symbol}.so"
+    spec = _library(request, options, host.code, weights, region_sources(regions, selection, options.flags))
+    path = work.folder / f"{options.symbol}{request.form.suffix}"
     built = _build(spec, work, path, clock, head)
     executed, cached = actions.counts()
     steps = Steps({**executed, **built.executed}, {**cached, **built.cached}, dict(clock.seconds))
-    return Made(path, _header(options, host), _facts(host.code, regions, context), steps, cut.program.in_memory)
+    facts = _facts(host.code, regions, context, link_words(spec))
+    return Made(path, _header(options, host, link_words(spec)), facts, steps, cut.program.in_memory)
 
 
 def program(request: Request, cache_dir: Path | None) -> IRModule:
@@ -212,16 +214,23 @@ def _codegen_options(request: Request, source: Imported) -> CodegenOptions:
 
 
 def _library(
-    options: CodegenOptions, code: GeneratedCode, weights: WeightBlob | None, regions: RegionSources, soname: str
+    request: Request, options: CodegenOptions, code: GeneratedCode, weights: WeightBlob | None, regions: RegionSources
 ) -> LibrarySpec:
     common = _common_part(options.symbol)
     units = [Unit(unit.name, unit.text, tuple(unit.compiler_flags(options.flags))) for unit in code.units]
+    units = [*units, *common.units, *regions.units]
+    if request.form is not Form.SHARED:
+        # the C++ runtime is that of the program which it is linked into
+        own_runtime = {path.stem for path in cxx_sources()}
+        units = [unit for unit in units if unit.name not in own_runtime]
     return replace(
         common,
-        units=(*units, *common.units, *regions.units),
+        units=tuple(units),
         weights=weights,
-        link_flags=(f"-Wl,-soname,{soname}",) if soname else (),
+        link_flags=(f"-Wl,-soname,{request.soname}",) if request.soname else (),
         link_files=regions.link_files,
+        form=request.form,
+        public=public_functions(options.symbol),
     )
 
 
@@ -264,21 +273,25 @@ def _build(spec: LibrarySpec, work: Workplace, path: Path, clock: _Clock, head: 
     return built
 
 
-def _facts(code: GeneratedCode, regions: Sequence[Region], context: PassContext) -> Mapping[str, Any]:
+def _facts(
+    code: GeneratedCode, regions: Sequence[Region], context: PassContext, link: Sequence[str]
+) -> Mapping[str, Any]:
     """What the summary says of the library, in every run that has it."""
     return {
         "kernels": [dict(kernel) for kernel in code.kernels],
         "regions": [{"symbol": region.ports.symbol, "backend": region.backend.name} for region in regions],
         "arena_bytes": code.arena_bytes,
         "weight_bytes": code.weight_bytes,
+        "link": list(link),
         "warnings": [str(warning) for warning in context.error_reporter.warnings],
     }
 
 
-def _header(options: CodegenOptions, host: HostCode) -> str:
+def _header(options: CodegenOptions, host: HostCode, link: Sequence[str]) -> str:
     inputs = [_spec(name, kind) for name, kind in zip(options.inputs, host.params)]
     outputs = [_spec(name, kind) for name, kind in zip(options.outputs, host.code.results)]
-    return standalone_header(options.symbol, inputs, outputs)
+    text = standalone_header(options.symbol, inputs, outputs)
+    return f"/* Programs are linked with: {' '.join(link)} */\n{text}" if link else text
 
 
 def _spec(name: str, kind: TensorType) -> TensorSpec:

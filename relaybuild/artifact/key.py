@@ -107,6 +107,8 @@ def artifact_key(
         enabled = _enabled(request, code["relaybuild"], bool(installed), cache, cache_dir)
         for settings in enabled:
             _add_settings(builder, settings, inputs)
+        if request.form.is_relocatable:
+            builder.input("toolchain/objcopy", inputs.digest(_objcopy(toolchain)))
         compilers: list[Toolchain | CxxCompiler] = [toolchain]
         if (enabled or installed or registered) and (compiler := cxx()) is not None:
             builder.input("toolchain/cxx", compiler.digest)
@@ -123,7 +125,7 @@ def _named(request: Request, toolchain: Toolchain) -> ActionBuilder:
     """The options of a request, and what is known of the machine and the compiler."""
     builder = ActionBuilder(LAYER, NAME).output(*OUTPUTS).input("toolchain/cc", toolchain.digest)
     builder.option("name", request.name).option("threads", request.threads).option("opt_level", request.opt_level)
-    builder.option("precise", request.precise).option("soname", request.soname)
+    builder.option("precise", request.precise).option("soname", request.soname).option("form", request.form.value)
     builder.option("platform", platform_facts())
     for item in dataclasses.fields(request.target):
         builder.option(f"target.{item.name}", getattr(request.target, item.name))
@@ -137,6 +139,12 @@ def _named(request: Request, toolchain: Toolchain) -> ActionBuilder:
     for name, value in invalidating(os.environ).items():
         builder.environment(name, value)
     return builder
+
+
+def _objcopy(toolchain: Toolchain) -> Path:
+    from relaybuild.build.relocatable import find_objcopy
+
+    return find_objcopy(toolchain, os.environ)
 
 
 def _enabled(

@@ -12,7 +12,7 @@ from relaybuild.dataclass import dataclass
 
 STAGES = ("import", "pass", "partition", "codegen", "object", "link")
 
-_FACTS = ("kernels", "regions", "arena_bytes", "weight_bytes")
+_FACTS = ("kernels", "regions", "arena_bytes", "weight_bytes", "link")
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from relaybuild.build.forms import Form
 from relaybuild.dataclass import dataclass
 from relaybuild.errors import UserError
 from relaybuild.identifier import c_identifier
@@ -74,6 +75,7 @@ class Request:
     config: str | Path | Mapping[str, object] | None = None
     flags: Mapping[str, object] = field(default_factory=dict)
     cc: str | None = None
+    form: Form = Form.SHARED
     passes: PassSettings = field(default_factory=PassSettings)
     context: PassContext | None = None
 

@@ -46,6 +46,11 @@ def page_size(elf_machine: int) -> int:
     return _PAGE_SIZES[elf_machine]
 
 
+def data_section(symbol: str) -> str:
+    """The section that an object has a symbol's data in, unless it is in `ROOM_SECTION`."""
+    return f".rodata.{symbol}"
+
+
 @dataclass(frozen=True)
 class _Data:
     """The section over the data, of which `on_file` bytes are in the object, and the content of a note beside it."""
@@ -67,7 +72,7 @@ def write_data_object(
 
     `write_payload` is called once, with the file at the place of the payload, and must write exactly `size` bytes.
     """
-    data = _Data(symbol, f".rodata.{symbol}", _PROGBITS, _ALLOC, ALIGNMENT, size, size)
+    data = _Data(symbol, data_section(symbol), _PROGBITS, _ALLOC, ALIGNMENT, size, size)
     file.write(_header(elf_machine, data))
     start = file.tell()
     write_payload(file)
@@ -85,6 +90,15 @@ def room_object(elf_machine: int, symbol: str, size: int) -> bytes:
     name = b"relaybuild\0\0"
     note = struct.pack("<III", len(name) - 1, 0, 0) + name
     data = _Data(symbol, ROOM_SECTION, _NOBITS, _ALLOC | _WRITE, page_size(elf_machine), size, 0, note)
+    return _header(elf_machine, data) + _tail(data)
+
+
+def object_room(elf_machine: int, symbol: str, size: int) -> bytes:
+    """A relocatable ELF64 object as `write_data_object` writes it, but with room for the payload in place of it.
+
+    It keeps the room where it is linked with others to one relocatable object: `relocatable` puts the bytes there.
+    """
+    data = _Data(symbol, data_section(symbol), _NOBITS, _ALLOC, ALIGNMENT, size, 0)
     return _header(elf_machine, data) + _tail(data)
 
 

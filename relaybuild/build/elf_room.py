@@ -20,19 +20,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-from relaybuild.build.elf import ROOM_NOTE, ROOM_SECTION, can_write_for, page_size
+from relaybuild.build.elf import ROOM_NOTE, ROOM_SECTION, page_size
+from relaybuild.build.elf_headers import ALLOC, NOBITS, PROGBITS, SECTION, Headers, Section, read_headers, table
 from relaybuild.dataclass import dataclass
 from relaybuild.errors import InternalError
 
-_FILE = struct.Struct("<16sHHIQQQIHHHHHH")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
-_SECTION = struct.Struct("<IIQQQQIIQQ")
 
-_LITTLE_ENDIAN_64 = b"\x7fELF\x02\x01"
 _LOAD, _NOTES = 1, 4
 _READ = 4
-_PROGBITS, _NOBITS = 1, 8
-_ALLOC = 2
 
 
 @dataclass(frozen=True)
@@ -54,47 +50,26 @@ class _Segment:
 
 
 @dataclass(frozen=True)
-class _Section:
-    """An entry of the table of sections."""
-
-    name: int
-    kind: int
-    flags: int
-    address: int
-    offset: int
-    size: int
-    link: int
-    info: int
-    alignment: int
-    entry_size: int
-
-    def packed(self) -> bytes:
-        place = (self.flags, self.address, self.offset, self.size)
-        return _SECTION.pack(self.name, self.kind, *place, self.link, self.info, self.alignment, self.entry_size)
-
-    @property
-    def end_on_file(self) -> int:
-        return self.offset + (self.size if self.kind != _NOBITS else 0)
-
-
-@dataclass(frozen=True)
 class _Library:
     """What the headers of a linked file say; `room` and `note` are the numbers of these sections."""
 
+    headers: Headers
     segments: Sequence[_Segment]
-    segments_at: int
-    sections: Sequence[_Section]
-    sections_at: int
     room: int
     note: int
-    page: int
+
+    @property
+    def sections(self) -> Sequence[Section]:
+        return self.headers.sections
+
+    @property
+    def page(self) -> int:
+        return page_size(self.headers.machine)
 
     @property
     def place(self) -> int:
         """Where the bytes of the room go: behind the linked file, in a page of their own."""
-        table = self.sections_at + len(self.sections) * _SECTION.size
-        end = max(table, *(section.end_on_file for section in self.sections))
-        return -(-end // self.page) * self.page
+        return -(-self.headers.end // self.page) * self.page
 
 
 def has_room(path: Path) -> bool:
@@ -127,31 +102,14 @@ def fill_room(path: Path, size: int, write: Callable[[BinaryIO], None]) -> bool:
 
 def _read(file: BinaryIO) -> _Library | None:
     """The headers of a library with room; None for any other file."""
-    head = _FILE.unpack(os.pread(file.fileno(), _FILE.size, 0).ljust(_FILE.size, b"\0"))
-    identity, machine, segments_at, sections_at = head[0], head[2], head[5], head[6]
-    segment_size, num_segments, section_size, num_sections, names_index = head[9:]
-    if not identity.startswith(_LITTLE_ENDIAN_64) or not can_write_for(machine):
+    headers = read_headers(file)
+    if headers is None or headers.segment_size != _SEGMENT.size:
         return None
-    if segment_size != _SEGMENT.size or section_size != _SECTION.size or names_index >= num_sections:
+    room, note = headers.named(ROOM_SECTION), headers.named(ROOM_NOTE)
+    if room is None or note is None or headers.sections[room].kind != NOBITS:
         return None
-    sections = [_Section(*entry) for entry in _table(file, _SECTION, sections_at, num_sections)]
-    names = os.pread(file.fileno(), sections[names_index].size, sections[names_index].offset)
-    room, note = (_named(name, sections, names) for name in (ROOM_SECTION, ROOM_NOTE))
-    if room is None or note is None or sections[room].kind != _NOBITS:
-        return None
-    segments = [_Segment(*entry) for entry in _table(file, _SEGMENT, segments_at, num_segments)]
-    return _Library(segments, segments_at, sections, sections_at, room, note, page_size(machine))
-
-
-def _table(file: BinaryIO, entry: struct.Struct, offset: int, count: int) -> list[tuple[int, ...]]:
-    return list(entry.iter_unpack(os.pread(file.fileno(), count * entry.size, offset)))
-
-
-def _named(name: str, sections: Sequence[_Section], names: bytes) -> int | None:
-    """The number of the only section of a name."""
-    wanted = name.encode() + b"\0"
-    found = [number for number, section in enumerate(sections) if names.startswith(wanted, section.name)]
-    return found[0] if len(found) == 1 else None
+    segments = [_Segment(*entry) for entry in table(file, _SEGMENT, headers.segments_at, headers.num_segments)]
+    return _Library(headers, segments, room, note)
 
 
 def _segments_with_data(library: _Library, size: int) -> list[_Segment] | None:
@@ -175,7 +133,7 @@ def _segments_with_data(library: _Library, size: int) -> list[_Segment] | None:
     return [*kept[:at], *shortened, data, *kept[at + 1 :]]
 
 
-def _entry_of(note: _Section) -> tuple[int, int, int]:
+def _entry_of(note: Section) -> tuple[int, int, int]:
     """Kind, address and size of the segment that is a note and nothing else."""
     return _NOTES, note.address, note.size
 
@@ -183,14 +141,16 @@ def _entry_of(note: _Section) -> tuple[int, int, int]:
 def _reaches_behind(library: _Library, address: int) -> bool:
     """Whether anything but the room is in memory behind an address."""
     others = (section for number, section in enumerate(library.sections) if number != library.room)
-    return any(section.flags & _ALLOC and section.address + section.size > address for section in others)
+    return any(section.flags & ALLOC and section.address + section.size > address for section in others)
 
 
 def _rewrite_headers(file: BinaryIO, library: _Library, segments: Sequence[_Segment]) -> None:
     """Say that the room has bytes, and that the note is none any more. The room is the last to change."""
-    room = replace(library.sections[library.room], kind=_PROGBITS, flags=_ALLOC, offset=library.place)
-    note = replace(library.sections[library.note], kind=_PROGBITS)
-    table = b"".join(segment.packed() for segment in segments).ljust(len(library.segments) * _SEGMENT.size, b"\0")
-    os.pwrite(file.fileno(), table, library.segments_at)
+    room = replace(library.sections[library.room], kind=PROGBITS, flags=ALLOC, offset=library.place)
+    note = replace(library.sections[library.note], kind=PROGBITS)
+    segment_table = b"".join(segment.packed() for segment in segments)
+    os.pwrite(
+        file.fileno(), segment_table.ljust(len(library.segments) * _SEGMENT.size, b"\0"), library.headers.segments_at
+    )
     for number, section in ((library.note, note), (library.room, room)):
-        os.pwrite(file.fileno(), section.packed(), library.sections_at + number * _SECTION.size)
+        os.pwrite(file.fileno(), section.packed(), library.headers.sections_at + number * SECTION.size)

@@ -1,4 +1,4 @@
-"""Turns C and C++ sources and a blob of weights into one shared library; does not know what they compute.
+"""Turns C and C++ sources and a blob of weights into one library; does not know what they compute.
 
 A build directory can be used again (`workspace` says what is in it). With a cache, objects and libraries that were made
 anywhere before are taken from there.
@@ -17,7 +17,10 @@ from relaybuild.build.head_start import HeadStart
 from relaybuild.build.library_spec import Compilers, unique_units
 from relaybuild.build.library_spec import LibrarySpec as LibrarySpec
 from relaybuild.build.library_spec import Unit as Unit
+from relaybuild.build.library_spec import link_words as link_words
 from relaybuild.build.ninja import FinishedEdge
+from relaybuild.build.process import tool_environment
+from relaybuild.build.relocatable import find_objcopy
 from relaybuild.build.step_clock import StepClock
 from relaybuild.build.toolchain import Toolchain
 from relaybuild.build.weights import WeightBlob as WeightBlob
@@ -79,7 +82,8 @@ def build_library(
         raise InternalError(f"library '{spec.name}' has units in C++, but no compiler for them was given")
     check_weights(spec.weights)
     check_writable(output)
-    workspace = Workspace(directory, spec, units, Compilers(toolchain, cxx))
+    objcopy = find_objcopy(toolchain, tool_environment()) if spec.form.is_relocatable else None
+    workspace = Workspace(directory, spec, units, Compilers(toolchain, cxx, objcopy))
     workspace.check_ours()
     begun = _checked(head, workspace)
     clock = StepClock()

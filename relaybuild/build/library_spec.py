@@ -1,4 +1,4 @@
-"""What a shared library is made of, and by which compilers; builds nothing."""
+"""What a library is made of, and by which compilers; builds nothing."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from relaybuild.build.cxx import CxxCompiler
+from relaybuild.build.forms import Form
 from relaybuild.build.toolchain import Toolchain
 from relaybuild.build.weights import WeightBlob
 from relaybuild.dataclass import dataclass
@@ -35,12 +36,15 @@ class Unit:
 
 @dataclass(frozen=True)
 class LibrarySpec:
-    """What a shared library is made of.
+    """What a library is made of, and in which form.
 
     Units are linked in the order given. `link_flags` come before the objects and after the toolchain's own;
     `link_files` are libraries, as files or words for the linker, behind the objects; `link_libs` are names for `-l`,
     and those that nothing needs are not recorded. Only symbols that the sources mark
     with default visibility are exported; who links an archive adds `-Wl,--exclude-libs,ALL` to hide its symbols.
+
+    A static library, or an object, has no symbols but those named `public`; flags, files and libraries of links are its
+    users' business.
     """
 
     name: str
@@ -50,14 +54,17 @@ class LibrarySpec:
     link_flags: tuple[str, ...] = ()
     link_files: tuple[str, ...] = ()
     link_libs: tuple[str, ...] = ("m", "pthread", "dl")
+    form: Form = Form.SHARED
+    public: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Compilers:
-    """The compilers of a build; `cxx` is None where no unit is in C++."""
+    """The compilers of a build, `cxx` None where no unit is in C++, and the objcopy where symbols become local."""
 
     c: Toolchain
     cxx: CxxCompiler | None = None
+    objcopy: Path | None = None
 
     @property
     def stamp(self) -> str:
@@ -76,6 +83,14 @@ class Compilers:
         if self.cxx is None:
             raise InternalError(f"the unit '{unit.name}' is in C++, but no compiler for it was given")
         return self.cxx
+
+
+def link_words(spec: LibrarySpec) -> tuple[str, ...]:
+    """What a program is linked with that is linked with a static library or an object; nothing for a shared library."""
+    if spec.form is Form.SHARED:
+        return ()
+    runtime = ("-lstdc++",) if any(unit.language == "c++" for unit in spec.units) else ()
+    return (*spec.link_files, *runtime, *(f"-l{name}" for name in spec.link_libs))
 
 
 def unique_units(units: Iterable[Unit]) -> list[Unit]:

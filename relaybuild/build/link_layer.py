@@ -14,8 +14,10 @@ from relaybuild.build.cache.journal import Executed, Storing
 from relaybuild.build.cache.memo import Inputs
 from relaybuild.build.cache.store import Cache
 from relaybuild.build.files import writing
+from relaybuild.build.forms import Form
 from relaybuild.build.library_spec import Compilers
 from relaybuild.build.object_layer import objection_to_flags
+from relaybuild.build.relocatable import join_words
 from relaybuild.build.variables import invalidating
 from relaybuild.build.weights import WeightBlob
 from relaybuild.build.workspace import LINK, Workspace
@@ -86,6 +88,8 @@ class LinkLayer:
 
     def _objection(self) -> str:
         compilers, spec = self.workspace.compilers, self.workspace.spec
+        if spec.form.is_relocatable:
+            return objection_to_flags(compilers.c.compiler_command[1:])
         return objection_to_flags((*compilers.link_command[1:], *spec.link_flags, *spec.link_files))
 
     def _action(self, objects: Mapping[str, Digest]) -> Action:
@@ -100,6 +104,9 @@ class LinkLayer:
         if spec.weights is not None:
             builder.input("weights", _weights_digest(spec.weights))
             builder.option("weights", "assembled" if self.workspace.weights.sources else "in their room")
+        builder.option("form", spec.form.value).option("public", spec.public)
+        if compilers.objcopy is not None:
+            return self._joining_action(builder, compilers.objcopy)
         builder.option("command", (*compilers.link_command[1:], *compilers.c.ldflags))
         libraries = _Libraries(self.workspace.directory, _library_folders(self.workspace, self.environ), self.inputs)
         builder.option("flags", libraries.take("flags", spec.link_flags))
@@ -110,6 +117,17 @@ class LinkLayer:
             libraries.take_startup_file(name)
         for name, digest in libraries.digests.items():
             builder.input(name, digest)
+        for name, value in invalidating(self.environ).items():
+            builder.environment(name, value)
+        return builder.build()
+
+    def _joining_action(self, builder: ActionBuilder, objcopy: Path) -> Action:
+        """The action that makes one object, which no file of the system has a part in."""
+        spec, compilers = self.workspace.spec, self.workspace.compilers
+        builder.option("command", join_words(compilers.c, compilers.cxx is not None)[1:])
+        if spec.form is Form.STATIC:
+            builder.option("member", spec.name)
+        builder.input("toolchain/objcopy", self.inputs.digest(objcopy))
         for name, value in invalidating(self.environ).items():
             builder.environment(name, value)
         return builder.build()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from relaybuild.build.elf import ALIGNMENT, can_write_for, room_object, write_data_object
+from relaybuild.build.elf import ALIGNMENT, can_write_for, object_room, room_object, write_data_object
 from relaybuild.build.elf_room import fill_room, has_room
 from relaybuild.build.files import write_atomically, write_if_changed, writing
 from relaybuild.build.toolchain import Toolchain
@@ -58,6 +58,7 @@ class WeightFiles:
 
     sources: tuple[str, ...] = ()
     object: str | None = None
+    is_joined: bool = False
 
     @property
     def written(self) -> tuple[str, ...]:
@@ -74,13 +75,16 @@ def check_weights(weights: WeightBlob | None) -> None:
         )
 
 
-def weight_files(weights: WeightBlob | None, toolchain: Toolchain) -> WeightFiles:
-    """Where `weights` go: an object that we write, or for other machines a file that their assembler includes."""
+def weight_files(weights: WeightBlob | None, toolchain: Toolchain, *, is_joined: bool = False) -> WeightFiles:
+    """Where `weights` go: an object that we write, or for other machines a file that their assembler includes.
+
+    `is_joined`: the object becomes part of another one, and not of a library.
+    """
     if weights is None:
         return WeightFiles()
     stem = f"weights-{weights.digest[:16]}"
     if can_write_for(toolchain.elf_machine):
-        return WeightFiles(object=f"obj/{stem}.o")
+        return WeightFiles(object=f"obj/{stem}{'-joined' if is_joined else ''}.o", is_joined=is_joined)
     return WeightFiles(sources=(f"src/{stem}.bin", f"src/{stem}.S"), object=f"obj/{stem}.o")
 
 
@@ -94,7 +98,8 @@ def write_weights(directory: Path, weights: WeightBlob, files: WeightFiles, tool
         write_if_changed(directory / files.sources[1], _assembly(files.sources[0]))
         write_atomically(path, lambda file: _write_counted(file, weights))
         return
-    room = room_object(toolchain.elf_machine or 0, WEIGHTS_SYMBOL, weights.size)
+    make_room = object_room if files.is_joined else room_object
+    room = make_room(toolchain.elf_machine or 0, WEIGHTS_SYMBOL, weights.size)
     write_atomically(path, lambda file: _write_view(file, memoryview(room)))
 
 

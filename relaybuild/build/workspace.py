@@ -18,20 +18,33 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from relaybuild.build.files import make_folder, no_space, write_if_changed, writing
+from relaybuild.build.forms import Form
 from relaybuild.build.library_spec import Compilers, LibrarySpec, Unit
 from relaybuild.build.link_errors import collision
 from relaybuild.build.ninja import FinishedEdge, NinjaWriter, Ref, RunningNinja, read_dependencies
+from relaybuild.build.relocatable import finish, join_words, local_words
 from relaybuild.build.weights import WeightFiles, put_in_weights, weight_files, write_weights, write_weights_object
 from relaybuild.dataclass import dataclass
 from relaybuild.errors import ToolError, UserError
 
 OBJECT, LINK = "object", "link"
 LIBRARY = "library"
+_JOINED = "joined.o"
 
 _RULES = {"c": "compile", "c++": "compile_cxx"}
 _OBJECTS = "objects"
 _STAMP = ".relaybuild"
-_OWN_FILES = ("build.ninja", _STAMP, LIBRARY, f"{LIBRARY}.rsp", ".ninja_log", ".ninja_deps", ".ninja_lock")
+_OWN_FILES = (
+    "build.ninja",
+    _STAMP,
+    LIBRARY,
+    f"{LIBRARY}.rsp",
+    _JOINED,
+    f"{_JOINED}.rsp",
+    ".ninja_log",
+    ".ninja_deps",
+    ".ninja_lock",
+)
 
 OnProgress = Callable[[int, int], None]
 
@@ -48,7 +61,7 @@ class Workspace:
     @property
     def weights(self) -> WeightFiles:
         """Where the weights stand."""
-        return weight_files(self.spec.weights, self.compilers.c)
+        return weight_files(self.spec.weights, self.compilers.c, is_joined=self.spec.form.is_relocatable)
 
     @property
     def library(self) -> Path:
@@ -94,8 +107,14 @@ class Workspace:
             write_weights(self.directory, self.spec.weights, self.weights, self.compilers.c)
 
     def put_in_weights(self, jobs: int | None) -> None:
-        """Put the weights into the library that was linked, if it lacks them; raises UserError and ToolError."""
+        """Put the weights into the library that was linked, if it lacks them; raises UserError and ToolError.
+
+        A static library becomes one here.
+        """
         weights = self.spec.weights
+        if self.spec.form.is_relocatable:
+            finish(self.library, self.spec.name, weights, is_archive=self.spec.form is Form.STATIC)
+            return
         if weights is not None and not put_in_weights(self.library, weights):
             write_weights_object(self.directory, weights, self.weights, self.compilers.c)
             self.make(jobs, None)
@@ -173,7 +192,12 @@ class Workspace:
             ninja.build([weights.object], "assemble", [assembly], implicit=[data, _STAMP])
         objects = [_object(unit) for unit in self.units]
         ninja.build([_OBJECTS], "phony", [_object(unit) for unit in compiled])
-        ninja.build([LIBRARY], "link", [*objects, *([weights.object] if weights.object else [])], implicit=[_STAMP])
+        linked = [*objects, *([weights.object] if weights.object else [])]
+        if self.spec.form.is_relocatable:
+            ninja.build([_JOINED], "join", linked, implicit=[_STAMP])
+            ninja.build([LIBRARY], "link", [_JOINED], implicit=[_STAMP])
+        else:
+            ninja.build([LIBRARY], "link", linked, implicit=[_STAMP])
         ninja.default([LIBRARY])
         return ninja.text()
 
@@ -215,6 +239,9 @@ class Workspace:
             (*toolchain.compiler_command, "-c", Ref("in"), "-o", Ref("out")),
             description=(OBJECT, Ref("in")),
         )
+        if spec.form.is_relocatable:
+            self._write_joining_rules(ninja)
+            return
         response = Ref("out", suffix=".rsp")
         ninja.rule(
             "link",
@@ -227,6 +254,24 @@ class Workspace:
             description=(LINK, Ref("out")),
             rspfile=(response,),
             rspfile_content=(Ref("in"),),
+        )
+
+    def _write_joining_rules(self, ninja: NinjaWriter) -> None:
+        """What makes one object of all, with few symbols."""
+        objcopy = self.compilers.objcopy
+        assert objcopy is not None
+        has_groups = self.compilers.cxx is not None
+        ninja.rule(
+            "join",
+            (*join_words(self.compilers.c, has_groups), "-o", Ref("out"), Ref("out", prefix="@", suffix=".rsp")),
+            description=("join", Ref("out")),
+            rspfile=(Ref("out", suffix=".rsp"),),
+            rspfile_content=(Ref("in"),),
+        )
+        ninja.rule(
+            "link",
+            (*local_words(objcopy, self.spec.public), Ref("in"), Ref("out")),
+            description=(LINK, Ref("out")),
         )
 
 

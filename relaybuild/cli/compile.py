@@ -14,6 +14,7 @@ from relaybuild import driver
 from relaybuild.build.cache.store import open_cache
 from relaybuild.build.depfile import write_depfile
 from relaybuild.build.files import check_writable, make_folder, write_if_changed
+from relaybuild.build.forms import Form
 from relaybuild.cli import _options
 from relaybuild.cli._cache_options import CacheCommand, CacheOptions, cache_options
 from relaybuild.cli._pass_options import PassOptions, pass_options
@@ -32,9 +33,16 @@ from relaybuild.identifier import c_identifier
 @_options.config_options
 @pass_options
 @cache_options
-@click.option("--emit", multiple=True, type=click.Choice(["header"]), help="header: FILE's C header, beside it.")
 @click.option("--soname", default="", metavar="NAME", help="What programs linked to the library look for.")
 @click.option("--depfile", type=_options.PATH, metavar="FILE", help="Write a make rule: what the library is made from.")
+@click.option(
+    "--emit",
+    multiple=True,
+    type=click.Choice([*(form.value for form in Form if not form.is_folder), "header"]),
+    help="What to make: a shared library (the default), a static one, or an object, both with FILE's C header beside; "
+    "header adds that to a shared library.",
+)
+@click.option("--name", metavar="NAME", help="What the functions' names begin with; by default from FILE's name.")
 @click.option("--summary", type=_options.PATH, metavar="FILE", help="Write what was done, and how long it took: JSON.")
 @click.option("--save-temps", type=_options.PATH, metavar="DIR", help="Keep the generated sources and objects here.")
 def command(
@@ -42,6 +50,7 @@ def command(
     output: Path,
     emit: Sequence[str],
     depfile: Path | None,
+    name: str | None,
     summary: Path | None,
     save_temps: Path | None,
     jobs: int | None,
@@ -51,15 +60,23 @@ def command(
     defines: dict[str, str],
     **options: Any,
 ) -> None:
-    """Compile MODEL, an ONNX or Relay file, to a shared library."""
+    """Compile MODEL, an ONNX or Relay file, to a library."""
     begin = time.monotonic()
-    header = output.with_suffix(".h") if "header" in emit else None
+    form = _form(emit)
+    form.check_name(output)
+    header = output.with_suffix(".h") if "header" in emit or form.is_relocatable else None
     _check_outputs(model, [path for path in (output, header, depfile, summary, passes.timing) if path is not None])
     if save_temps is not None:
         make_folder(save_temps)
-    name = c_identifier(output.stem)
     with caching.told(open_cache(caching.settings)) as cache, passes.context(opt_level):
-        request = driver.make_request(model, name=name, opt_level=opt_level, flags=defines, **options)
+        request = driver.make_request(
+            model,
+            name=c_identifier(name or form.model_name(output)),
+            opt_level=opt_level,
+            flags=defines,
+            form=form,
+            **options,
+        )
         with no_progress() if caching.is_json else progress() as report:
             artifact = driver.compile_request(
                 request,
@@ -81,6 +98,14 @@ def command(
     if summary is not None:
         write_if_changed(summary, json.dumps(artifact.summary, indent=2) + "\n")
     click.echo(f"{output}  {size_text(output.stat().st_size)}  {time.monotonic() - begin:.1f} s")
+
+
+def _form(emit: Sequence[str]) -> Form:
+    """The one form that is asked for; raises UserError for several."""
+    names = list(dict.fromkeys(name for name in emit if name != "header")) or [Form.SHARED.value]
+    if len(names) > 1:
+        raise UserError(f"--emit: {' and '.join(names)} are two forms of a model, expected one")
+    return Form(names[0])
 
 
 def _check_outputs(model: Path, outputs: Sequence[Path]) -> None:

@@ -34,6 +34,12 @@ def standalone_header(name: str, inputs: Sequence[TensorSpec], outputs: Sequence
     return _header(name, inputs, outputs, common)
 
 
+def public_functions(name: str) -> tuple[str, ...]:
+    """The functions of the model `name` that its header declares."""
+    prefix = c_identifier(name)
+    return tuple(dict.fromkeys(re.findall(rf"\b{prefix}_\w+(?=\()", _prototypes(prefix))))
+
+
 def _header(name: str, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], common: str) -> str:
     prefix = c_identifier(name)
     upper = prefix.upper()

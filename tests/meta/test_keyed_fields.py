@@ -19,6 +19,7 @@ from relaybuild.build.cache.action import ActionBuilder
 from relaybuild.build.cache.settings import CacheSettings, Mode, RemoteSettings
 from relaybuild.build.cache.store import Cache, open_cache
 from relaybuild.build.configure import BackendSettings
+from relaybuild.build.forms import Form
 from relaybuild.build.library_spec import Compilers, LibrarySpec, Unit
 from relaybuild.build.toolchain import Toolchain, probe
 from relaybuild.build.weights import WeightBlob
@@ -116,6 +117,7 @@ class OfRequest(Fields):
             "config": {"USE_CODEGENC": "ON"},
             "flags": {"USE_CODEGENC": "ON"},
             "passes": PassSettings(disabled=("FoldConstant",)),
+            "form": Form.STATIC,
         }
 
     def neutral(self) -> Mapping[str, Any]:
@@ -307,6 +309,8 @@ class OfLibrarySpec(Fields):
             "link_flags": ("-Wl,-s",),
             "link_files": (str(self.site.library),),
             "link_libs": ("m", "lacking"),
+            "form": Form.STATIC,
+            "public": ("f",),
         }
 
     def neutral(self) -> Mapping[str, Any]:

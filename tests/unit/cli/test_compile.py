@@ -20,7 +20,7 @@ from relaybuild.target import Target
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
-SUMMARY_KEYS = "artifact size seconds executed cached misses kernels regions arena_bytes weight_bytes".split()
+SUMMARY_KEYS = "artifact size seconds executed cached misses kernels regions arena_bytes weight_bytes link".split()
 
 
 class FakeArtifact:
