@@ -174,7 +174,9 @@ function(_relaybuild_compile target)
   file(GENERATE OUTPUT "${script}" CONTENT "${arguments}")
 
   file(RELATIVE_PATH shown "${CMAKE_SOURCE_DIR}" "${model}")
-  set(common DEPENDS "${model}" "${script}" DEPFILE "${folder}/${name}.d" WORKING_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}"
+  file(RELATIVE_PATH shown "${CMAKE_SOURCE_DIR}" "${model}")
+  set(common DEPENDS "${model}" "${script}" DEPFILE "${folder}/${name}.d"
+    WORKING_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}"
     COMMENT "Compiling the model ${shown}" VERBATIM COMMAND_EXPAND_LISTS)
   if(CMAKE_GENERATOR MATCHES "Ninja")
     # ninja looks at what a command has made, and goes on only with what changed
@@ -183,7 +185,8 @@ function(_relaybuild_compile target)
   endif()
   # make takes what depends on a file whose command ran to be old, unless that command left it alone
   set(stamp "${folder}/${name}.stamp")
-  add_custom_command(OUTPUT "${stamp}" COMMAND ${arguments} COMMAND "${CMAKE_COMMAND}" -E touch "${stamp}" ${common})
+  add_custom_command(OUTPUT "${stamp}"
+    COMMAND ${arguments} --depfile-target "${stamp}" COMMAND "${CMAKE_COMMAND}" -E touch "${stamp}" ${common})
   foreach(made IN ITEMS "${object}" "${header}")
     add_custom_command(OUTPUT "${made}" COMMAND "${CMAKE_COMMAND}" -E true DEPENDS "${stamp}" COMMENT "" VERBATIM)
   endforeach()

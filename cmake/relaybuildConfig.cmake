@@ -1,4 +1,4 @@
-# What find_package(relaybuild CONFIG) brings, from a checkout and from a wheel; finds nothing and runs nothing by itself.
+# What find_package(relaybuild CONFIG) brings, from a checkout and from a wheel; finds nothing and runs nothing.
 #
 #   relaybuild::headers      the folder of relaybuild/model.h and its neighbours
 #   relaybuild::runtime      loads modules at run time; compiled in the project that links it (component `runtime`)

@@ -35,6 +35,7 @@ from relaybuild.identifier import c_identifier
 @cache_options
 @click.option("--soname", default="", metavar="NAME", help="What programs linked to the library look for.")
 @click.option("--depfile", type=_options.PATH, metavar="FILE", help="Write a make rule: what the library is made from.")
+@click.option("--depfile-target", type=_options.PATH, metavar="FILE", help="What that rule is for; by default OUTPUT.")
 @click.option(
     "--emit",
     multiple=True,
@@ -50,6 +51,7 @@ def command(
     output: Path,
     emit: Sequence[str],
     depfile: Path | None,
+    depfile_target: Path | None,
     name: str | None,
     summary: Path | None,
     save_temps: Path | None,
@@ -90,7 +92,7 @@ def command(
             if depfile is not None:
                 from relaybuild.artifact.read_files import files_read
 
-                write_depfile(depfile, output, files_read(request, cache))
+                write_depfile(depfile, depfile_target or output, files_read(request, cache))
     for warning in artifact.warnings:
         click.echo(f"warning: {warning}", err=True)
     if header is not None:

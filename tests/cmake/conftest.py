@@ -1,0 +1,76 @@
+"""relaybuild as its users have it: installed from a wheel, in an environment that was moved, the source tree gone."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from environments import ROOT, Environment, make_environment
+from runners.consumer import Consumer
+
+BUILT_FROM = (
+    "pyproject.toml",
+    "setup.py",
+    "MANIFEST.in",
+    "README.md",
+    "LICENSE",
+    "config.cmake",
+    "cmake",
+    "relaybuild",
+)
+PLACE = "Ort mit Ümläuten/an environment"
+"""Where the environment is in the end: with what has to be quoted, and what is no ASCII."""
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """An environment with relaybuild's wheel, built and installed once for all processes that run tests."""
+    if not (ROOT / "setup.py").is_file():
+        pytest.skip("there is no checkout to build from")
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "installed"
+    shared.mkdir(exist_ok=True)
+    place = shared / PLACE
+    with _locked(shared / "lock"):
+        if not place.exists():
+            _install(shared / "work", place)
+    return Environment(place)
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with open(path, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _install(work: Path, place: Path) -> None:
+    shutil.rmtree(work, ignore_errors=True)
+    source, first = work / "source", work / "environment"
+    for name in BUILT_FROM:
+        target = source / name
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, target, ignore=shutil.ignore_patterns("__pycache__", "*.so", "*.o"))
+        else:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, target)
+    environment = make_environment(first, with_checkout=False)
+    environment.run("pip", "wheel", "--wheel-dir=../dist", ".", folder=source)
+    source.rename(work / "renamed away")
+    (wheel,) = (work / "dist").iterdir()
+    environment.run("pip", "install", "-q", wheel, folder=work)
+    place.parent.mkdir(exist_ok=True)
+    first.rename(place)
+
+
+@pytest.fixture
+def consumer(installed: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Consumer:
+    """An empty project in a folder with a space in its name, with a cache of its own."""
+    folder = tmp_path / "my project"
+    folder.mkdir()
+    return Consumer(installed, folder, {"RELAYBUILD_CACHE_DIR": str(tmp_path / "cache")})

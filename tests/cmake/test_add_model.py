@@ -1,0 +1,328 @@
+"""A model is a target: what is compiled again when, what is linked again, and what can be done with the target.
+
+What a build did is told by the lines that it prints and by the times of its outputs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from runners.consumer import HEAD, OLDEST, Consumer, touch
+
+from relaybuild.build.cache.memo import RACY_SECONDS
+
+pytestmark = pytest.mark.slow
+
+CMAKES = ["cmake", OLDEST]
+GENERATORS = ["Ninja", "Unix Makefiles", "Ninja Multi-Config"]
+
+ADD_ONE = """
+relaybuild_add_model(adder MODEL models/net.onnx NAME net TARGET_ISA c CONFIG config.cmake
+  OPTIONS --summary ${CMAKE_CURRENT_BINARY_DIR}/net.json)
+add_executable(main main.c)
+target_link_libraries(main PRIVATE adder)
+"""
+MAIN = r"""
+#include <stdio.h>
+#include "net.h"
+int main(void) {
+  static float x[NET_INPUT_X_SIZE] = {1, 2, 3}, y[NET_OUTPUT_Y_SIZE];
+  const RbModelInfo *info = net_describe();
+  DLTensor in = rb_tensor(&info->inputs[0], x), out = rb_tensor(&info->outputs[0], y);
+  const DLTensor *ins[] = {&in};
+  DLTensor *outs[] = {&out};
+  RbInstance *instance;
+  if (net_create(1, &instance) || net_run(instance, ins, 1, outs, 1)) return 1;
+  net_destroy(instance);
+  printf("%g %g %g\n", y[0], y[1], y[2]);
+  return 0;
+}
+"""
+MODEL, SOURCE, LIBRARY, PROGRAM = (
+    "Compiling the model models/net.onnx",
+    "Building C object CMakeFiles/main.dir/main.c.o",
+    "Linking RELAYBUILD shared library libadder.so",
+    "Linking C executable main",
+)
+
+
+def add(consumer: Consumer, weights: tuple[float, ...], *, is_external: bool = False, name: str = "y") -> None:
+    """The model: its input and these weights, added; they are in a file of their own if `is_external`."""
+    onnx = pytest.importorskip("onnx")
+    size = len(weights)
+    # onnx leaves small tensors in the model
+    value = onnx.numpy_helper.from_array(np.resize(np.array(weights, "float32"), (400, size)), "w")
+    ports = [onnx.helper.make_tensor_value_info(each, onnx.TensorProto.FLOAT, (400, size)) for each in ("x", name)]
+    node = onnx.helper.make_node("Add", ["x", "w"], [name])
+    graph = onnx.helper.make_graph([node], "net", ports[:1], ports[1:], [value])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    folder = consumer.folder / "models"
+    folder.mkdir(exist_ok=True)
+    if is_external:
+        # onnx appends to a file that is there
+        (folder / "net.data").unlink(missing_ok=True)
+        onnx.save(model, folder / "net.onnx", save_as_external_data=True, location="net.data")
+    else:
+        onnx.save(model, folder / "net.onnx")
+
+
+def project(consumer: Consumer, text: str = ADD_ONE, *, is_external: bool = False) -> Consumer:
+    consumer.write("CMakeLists.txt", HEAD + text)
+    consumer.write("main.c", MAIN)
+    consumer.write("config.cmake", "include(${CMAKE_CURRENT_LIST_DIR}/more.cmake)\n")
+    consumer.write("more.cmake", "set(USE_CODEGENC OFF)\n")
+    add(consumer, (1, 2, 3), is_external=is_external)
+    return consumer
+
+
+def places(consumer: Consumer) -> tuple[str, str]:
+    """The library and the program, relative to the folder of the build."""
+    sub = "Debug/" if "Multi" in consumer.generator else ""
+    return f"{sub}libadder.so", f"{sub}main"
+
+
+def summary(consumer: Consumer) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = json.loads((consumer.build / "net.json").read_text())
+    return found
+
+
+def did(consumer: Consumer) -> set[str]:
+    """What a build did, without the folder that the configuration is in."""
+    return {line.replace("Debug/", "").replace("/Debug", "").removesuffix("\x1b[0m") for line in consumer.work()}
+
+
+@pytest.mark.parametrize("cmake", CMAKES)
+@pytest.mark.parametrize("generator", GENERATORS)
+def test_it_is_compiled_again_exactly_when_something_changed(consumer: Consumer, generator: str, cmake: str) -> None:
+    one = project(consumer.by(cmake, generator), is_external=True)
+    one.configure("-DCMAKE_COLOR_MAKEFILE=OFF")
+    assert did(one) == {MODEL, SOURCE, LIBRARY, PROGRAM}
+    assert one.run(one.build / places(one)[1]).stdout == "2 4 6\n"
+    assert did(one) == set()
+
+    # what was read is newer, and nothing in it is other: relaybuild looks, and nothing follows
+    code = next(one.environment.folder.glob("lib/python*/site-packages/relaybuild")) / "lower" / "emit.py"
+    paths = [one.folder / name for name in ("models/net.onnx", "models/net.data", "config.cmake", "more.cmake")]
+    for path in (*paths, code):
+        before = [one.time(place) for place in places(one)]
+        touch(path)
+        assert did(one) == {MODEL}, path
+        assert [one.time(place) for place in places(one)] == before, path
+        assert sum(summary(one)["executed"].values()) == 0
+        assert did(one) == set(), path
+
+    # other weights, in a file beside the model: no source is compiled again
+    model = (one.folder / "models" / "net.onnx").read_bytes()
+    add(one, (10, 20, 30), is_external=True)
+    assert (one.folder / "models" / "net.onnx").read_bytes() == model
+    before = [one.time(place) for place in places(one)]
+    assert did(one) == {MODEL, LIBRARY, PROGRAM}
+    assert one.time(places(one)[0]) > before[0]
+    assert one.run(one.build / places(one)[1]).stdout == "11 22 33\n"
+    assert did(one) == set()
+
+    # another signature: the header is another one
+    add(one, (1, 2, 3, 4), is_external=True)
+    assert did(one) == {MODEL, SOURCE, LIBRARY, PROGRAM}
+
+    # a script that the configuration includes
+    one.write("more.cmake", "set(USE_CODEGENC ON)\n")
+    assert {MODEL, LIBRARY} <= did(one)
+    assert one.run(one.build / places(one)[1]).stdout == "2 4 6\n"
+    assert did(one) == set()
+
+    # the command itself
+    one.write("CMakeLists.txt", HEAD + ADD_ONE.replace("OPTIONS", "OPTIONS --opt-level 1"))
+    assert MODEL in did(one)
+    assert did(one) == set()
+
+
+@pytest.mark.parametrize("generator", GENERATORS[:2])
+def test_an_installed_backend_counts(consumer: Consumer, generator: str, tmp_path: Path) -> None:
+    package = tmp_path / "plugins" / "relaybuild_nothing"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(
+        "from relaybuild.partition.backend import Backend\n\n\ndef generate(*_):\n    raise NotImplementedError\n\n\n"
+        'BACKEND = Backend(name="nothing", tag="nothing", cmake_flag="USE_NOTHING", codegen=generate)\n'
+    )
+    metadata = package.with_name("relaybuild_nothing-1.0.dist-info")
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: relaybuild-nothing\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[relaybuild.backends]\nnothing = relaybuild_nothing:BACKEND\n")
+    site = next(consumer.environment.folder.glob("lib/python*/site-packages"))
+    link = site / f"plugins-of-{os.getpid()}.pth"
+    link.write_text(f"{package.parent}\n")
+    try:
+        one = project(consumer.by("cmake", generator))
+        one.configure()
+        one.make()
+        assert did(one) == set()
+        touch(package / "__init__.py")
+        assert did(one) == {MODEL}
+        assert did(one) == set()
+    finally:
+        link.unlink()
+
+
+@pytest.mark.parametrize("generator", GENERATORS[:2])
+def test_a_clean_build_folder_takes_it_from_the_cache(consumer: Consumer, generator: str) -> None:
+    one = project(consumer.by("cmake", generator))
+    one.configure()
+    one.make()
+    assert sum(summary(one)["executed"].values()) > 0
+    library = (one.build / "libadder.so").read_bytes()
+    one.build.rename(one.folder / "before")
+    one.configure()
+    one.make()
+    assert sum(summary(one)["executed"].values()) == 0
+    assert summary(one)["cached"]["link"] == 1
+    assert (one.build / "libadder.so").read_bytes() == library
+
+
+@pytest.mark.parametrize("cmake", CMAKES)
+@pytest.mark.parametrize("generator", GENERATORS)
+def test_it_is_installed_with_its_header(consumer: Consumer, generator: str, cmake: str) -> None:
+    """And with what projects set for all of their targets; under another name, in a folder below."""
+    text = ADD_ONE.replace("add_executable", "set_target_properties(adder PROPERTIES OUTPUT_NAME sum)\nadd_executable")
+    show = "add_custom_command(TARGET main POST_BUILD COMMAND ${CMAKE_COMMAND} -E echo $<TARGET_FILE:adder>)\n"
+    one = project(consumer.by(cmake, generator), text + show + "install(TARGETS adder main)\n")
+    one.folder.joinpath("sub").mkdir()
+    for path in list(one.folder.iterdir()):
+        if path.name != "sub":
+            path.rename(one.folder / "sub" / path.name)
+    one.write("CMakeLists.txt", HEAD + "add_subdirectory(sub)\n")
+    settings = ("-DCMAKE_INSTALL_RPATH=$ORIGIN/../lib", "-DCMAKE_DEBUG_POSTFIX=d", "-DCMAKE_BUILD_TYPE=Debug")
+    one.configure(*settings, "-DCMAKE_INTERPROCEDURAL_OPTIMIZATION=ON", f"-DCMAKE_INSTALL_PREFIX={one.folder}/prefix")
+    said = one.make()
+    (library,) = one.build.rglob("libsum.so")
+    assert f"{library}\n" in said
+    configuration = ("--config", "Debug") if "Multi" in generator else ()
+    done = one.run(one.cmake, "--install", one.build_folder, "--strip", *configuration)
+    assert done.returncode == 0, done.stdout + done.stderr
+    one.build.rename(one.folder / "elsewhere")
+    assert one.run(one.folder / "prefix" / "bin" / "main").stdout == "2 4 6\n"
+    installed = {str(path.relative_to(one.folder / "prefix")) for path in (one.folder / "prefix").rglob("*.[hs]*")}
+    assert installed == {"lib/libsum.so", "include/net.h"}
+
+
+def test_python_loads_the_target(consumer: Consumer) -> None:
+    one = project(consumer)
+    one.configure()
+    one.make()
+    code = (
+        "import numpy as np, relaybuild, sys\n"
+        "print(relaybuild.load_module(sys.argv[1])(np.zeros((400, 3), 'float32'))[0])"
+    )
+    done = one.run("python", "-c", code, one.build / "libadder.so")
+    assert done.stdout == "[1. 2. 3.]\n", done.stderr
+
+
+def test_several_models_in_one_program(consumer: Consumer) -> None:
+    text = """
+relaybuild_add_model(first MODEL ${CMAKE_CURRENT_SOURCE_DIR}/models/net.onnx TARGET_ISA c)
+relaybuild_add_model(net MODEL models/net.onnx TARGET_ISA c)
+relaybuild_add_model(with-hyphens.and.dots MODEL models/net.onnx TARGET_ISA c SHAPES x=400,3 OPTIONS --threads 1)
+add_executable(main main.c)
+target_link_libraries(main PRIVATE net first with-hyphens.and.dots)
+"""
+    one = project(consumer, text)
+    calls = '#include "first.h"\n#include "with_hyphens_and_dots.h"\n'
+    body = (
+        'printf("%s %s\\n", first_describe()->name, with_hyphens_and_dots_describe()->name);\n  const RbModelInfo *info'
+    )
+    one.write("main.c", calls + MAIN.replace("const RbModelInfo *info", body))
+    one.configure()
+    one.make()
+    assert one.run(one.build / "main").stdout == "first with_hyphens_and_dots\n2 4 6\n"
+
+
+def test_a_model_that_the_project_makes(consumer: Consumer) -> None:
+    text = """
+add_custom_command(OUTPUT made.onnx COMMAND ${CMAKE_COMMAND} -E copy ${CMAKE_CURRENT_SOURCE_DIR}/models/net.onnx
+  made.onnx DEPENDS models/net.onnx)
+relaybuild_add_model(net MODEL ${CMAKE_CURRENT_BINARY_DIR}/made.onnx TARGET_ISA c)
+add_executable(main main.c)
+target_link_libraries(main PRIVATE net)
+"""
+    one = project(consumer, text)
+    one.configure()
+    one.make()
+    assert one.run(one.build / "main").stdout == "2 4 6\n"
+    add(one, (5, 5, 5))
+    one.make()
+    assert one.run(one.build / "main").stdout == "6 7 8\n"
+
+
+@pytest.mark.parametrize("generator", GENERATORS[:2])
+def test_what_relaybuild_says_of_a_mistake_is_in_the_log(consumer: Consumer, generator: str) -> None:
+    one = project(consumer.by("cmake", generator), ADD_ONE.replace("TARGET_ISA c", "SHAPES nothing=1,2 TARGET_ISA c"))
+    one.configure()
+    done = one.try_make()
+    assert done.returncode != 0
+    assert "error: " in done.stdout + done.stderr
+    assert "nothing" in (done.stdout + done.stderr).partition("error: ")[2]
+    assert "Traceback" not in done.stdout + done.stderr
+    assert not (one.build / "libadder.so").exists()
+    # what was wrong is put right, and the build goes on
+    one.write("CMakeLists.txt", HEAD + ADD_ONE)
+    one.make()
+    assert one.run(one.build / "main").stdout == "2 4 6\n"
+
+
+def test_the_compiler_and_the_launcher_of_the_project(consumer: Consumer) -> None:
+    """They are called by paths and with words that have to be quoted."""
+    tools = consumer.folder / "tools of mine"
+    tools.mkdir()
+    for name, code in (("my cc", 'exec cc "$@"'), ("launch", 'exec "$@"')):
+        (tools / name).write_text(f'#!/bin/sh\necho "$@" >> "{tools}/{name}.log"\n{code}\n')
+        (tools / name).chmod(0o755)
+    one = project(consumer)
+    one.configure(f"-DCMAKE_C_COMPILER={tools}/my cc", f"-DCMAKE_C_COMPILER_LAUNCHER={tools}/launch")
+    (tools / "my cc.log").unlink()
+    one.make()
+    kernels = [line for line in (tools / "launch.log").read_text().splitlines() if "main.c" not in line]
+    assert len(kernels) > 3
+    assert all(line.startswith(f"{tools}/my cc ") for line in kernels)
+    assert len((tools / "my cc.log").read_text().splitlines()) > len(kernels)
+
+
+def test_another_python_is_named(consumer: Consumer) -> None:
+    one = project(consumer)
+    wrapper = one.write("my python", f'#!/bin/sh\necho >> used\nexec "{one.environment.bin}/python" "$@"\n')
+    wrapper.chmod(0o755)
+    one.configure(f"-DRELAYBUILD_PYTHON={wrapper}")
+    one.make()
+    assert (one.folder / "used").is_file()
+    lame = one.write("no python", "#!/bin/sh\necho it is lame >&2\nexit 3\n")
+    lame.chmod(0o755)
+    done = one.try_configure(f"-DRELAYBUILD_PYTHON={lame}")
+    assert done.returncode != 0
+    assert f"{lame}: it is lame" in done.stderr
+
+
+def test_modules_of_the_project_are_not_taken_for_others(consumer: Consumer) -> None:
+    one = project(consumer)
+    for name in ("click.py", "json.py", "relaybuild.py"):
+        one.write(name, "raise RuntimeError('this is of the project')\n")
+    one.configure()
+    one.make()
+    assert one.run(one.build / "main").stdout == "2 4 6\n"
+
+
+def test_relaybuild_is_quick_where_everything_is_there(consumer: Consumer) -> None:
+    """Nothing heavy is imported for a model that is in the cache."""
+    one = project(consumer)
+    one.configure()
+    one.make()
+    time.sleep(RACY_SECONDS + 0.1)
+    for _ in range(2):
+        touch(one.folder / "models" / "net.onnx")
+        done = one.run("env", "PYTHONPROFILEIMPORTTIME=1", one.cmake, "--build", one.build_folder)
+        imported = {line.rpartition("|")[2].strip() for line in (done.stdout + done.stderr).splitlines()}
+        assert "relaybuild.driver" in imported
+    assert imported & {"numpy", "onnx", "rich", "ninja", "relaybuild.ir"} == set()
