@@ -47,7 +47,10 @@ _QUESTIONS = (("--version",), ("-print-prog-name=cc1plus",), ("-E", "-Wp,-v", "-
 _ABILITIES = ("static_runtime", "hides_runtime", "can_avoid_unique")
 
 _STATIC = "-static-libstdc++"
-_HIDDEN = "-Wl,--exclude-libs,ALL"
+_HIDDEN = "-Wl,--exclude-libs,ALL,-Bsymbolic"
+"""Templates of the C++ library that our own code instantiates have default visibility whatever the flags say: a program
+that has them too would take the place of the library's, with a C++ runtime that is not the library's."""
+
 _NOT_UNIQUE = "-fno-gnu-unique"
 _OWN_RUNTIME = "-DRB_OWN_CXX_RUNTIME"
 """Tells sources that the library's C++ runtime serves nobody else."""

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from boundary_models import regions
 from runners.compiled import threads_wanted_always
 
 import relaybuild
@@ -26,19 +27,6 @@ race:libdnnl.so
 """
 
 
-def module() -> relaybuild.IRModule:
-    """Convolution and product for oneDNN, element-wise arithmetic for two more, and softmax and mean for the host."""
-    relay = relaybuild.relay
-    x = relay.var("x", shape=(1, 8, 20, 20))
-    weight = relay.const([[[[0.1 * (i - k)] * 3] * 3 for i in range(8)] for k in range(8)], "float32")
-    conv = relay.nn.conv2d(x, weight, padding=(1, 1, 1, 1), channels=8, kernel_size=(3, 3))
-    rounded = relay.add(relay.round(relay.multiply(conv, x)), x)
-    tanh = relay.tanh(relay.subtract(rounded, relay.negative(x)))
-    matrix = relay.const([[0.01 * ((i * k) % 7) for i in range(8)] for k in range(5)], "float32")
-    dense = relay.nn.dense(relay.nn.batch_flatten(relay.nn.global_avg_pool2d(tanh)), matrix, units=5)
-    return relaybuild.IRModule.from_expr(relay.Function([x], relay.Tuple([relay.nn.softmax(dense), tanh])))
-
-
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The harness with the model's library: every unit of both is compiled for the sanitizer."""
@@ -47,7 +35,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _require_sanitizer(compiler, folder)
     flags = {"USE_CODEGENC": "ON", "USE_EXAMPLE_JSON": "ON", "USE_DNNL": "AUTO"}
     with threads_wanted_always():
-        artifact = relaybuild.compile(module(), flags=flags, name="model", cc=f"cc {SANITIZER} -g", save_temps=folder)
+        artifact = relaybuild.compile(regions(), flags=flags, name="model", cc=f"cc {SANITIZER} -g", save_temps=folder)
     owners = {region["backend"] for region in artifact.summary["regions"]}
     assert owners == {backend.name for backend in select(flags).backends} >= {"codegen_c", "example_json"}
     assert artifact.summary["kernels"]
