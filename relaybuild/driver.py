@@ -86,15 +86,19 @@ class Artifact:
         assert self._content.module is not None
         return self._content.module
 
-    def export_library(self, path: str | Path) -> None:
+    def export_library(self, path: str | Path, *, move: bool = False) -> None:
         """Put the library at `path`, complete or not at all; a file that is this library already is left alone.
 
-        Raises UserError where it cannot be written, and for the name of another form (`.so` for an archive).
+        With `move` there is no copy but that one, where the artifact's own file is temporary. Raises UserError where
+        it cannot be written, and for the name of another form (`.so` for an archive).
         """
         output = Path(path)
         self.form.check_name(output)
         if self._content.path is not None or not self._place(output):
-            publish(self.path, output, keep_source=True)
+            is_moved = move and self._content.is_temporary
+            publish(self.path, output, keep_source=not is_moved)
+            if is_moved:
+                self._content = replace(self._content, path=output, is_temporary=False)
         self.summary["artifact"] = str(output)
         self.summary["size"] = output.stat().st_size
 

@@ -96,7 +96,9 @@ def publish(source: Path, path: Path, *, keep_source: bool) -> None:
     time, are left alone.
     """
     with writing(path):
-        if keep_source and _is_copy(source, path):
+        if _is_copy(source, path):
+            if not keep_source:
+                source.unlink()
             return
         if not keep_source and _moved(source, path):
             return

@@ -88,7 +88,7 @@ def command(
                 on_event=report,
                 must_hit=caching.require_hit,
             )
-            artifact.export_library(output)
+            artifact.export_library(output, move=True)
             if depfile is not None:
                 from relaybuild.artifact.read_files import files_read
 

@@ -52,6 +52,17 @@ def test_a_library_its_summary_and_its_header(tmp_path: Path) -> None:
     np.testing.assert_array_equal(positive, np.zeros((2, 3)))
 
 
+def test_an_artifact_gives_up_its_own_file_if_it_may(tmp_path: Path) -> None:
+    artifact = driver.compile(module(), name="tiny", target="c", cache_dir=False)
+    own, path = artifact.path, tmp_path / "tiny.so"
+    artifact.export_library(tmp_path / "copy.so")
+    artifact.export_library(path, move=True)
+    assert not own.exists()
+    assert artifact.path == path
+    artifact.export_library(tmp_path / "last.so", move=True)
+    assert path.read_bytes() == (tmp_path / "copy.so").read_bytes() == (tmp_path / "last.so").read_bytes()
+
+
 def test_a_relay_file_is_a_model(tmp_path: Path) -> None:
     source = tmp_path / "model.relay"
     source.write_text(print_module(module()))

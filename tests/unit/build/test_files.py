@@ -89,14 +89,15 @@ def test_publishing_moves_or_copies_with_the_mode(tmp_path: Path, keep: bool) ->
     assert names(tmp_path) == (["library", "model.so"] if keep else ["model.so"])
 
 
-def test_publishing_what_is_there_leaves_it_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("keep", [True, False])
+def test_publishing_what_is_there_leaves_it_alone(tmp_path: Path, keep: bool) -> None:
     source, path = tmp_path / "library", tmp_path / "model.so"
     source.write_bytes(b"new")
     path.write_bytes(b"new")
     os.utime(path, ns=(1, 1))
-    publish(source, path, keep_source=True)
+    publish(source, path, keep_source=keep)
     assert path.stat().st_mtime_ns == 1
-    assert names(tmp_path) == ["library", "model.so"]
+    assert names(tmp_path) == (["library", "model.so"] if keep else ["model.so"])
 
 
 def test_publishing_to_another_device_copies(tiny_disk: Path, tmp_path: Path) -> None:

@@ -30,7 +30,8 @@ class FakeArtifact:
     def __init__(self) -> None:
         self.summary: dict[str, Any] = {"size": 0}
 
-    def export_library(self, path: Path) -> None:
+    def export_library(self, path: Path, *, move: bool) -> None:
+        assert move
         path.write_bytes(bytes(1_234_567))
         self.summary.update(artifact=str(path), size=1_234_567)
 
