@@ -95,8 +95,8 @@ class ObjectLayer:
     _texts: dict[str, tuple[str, frozenset[str]]] = field(default_factory=dict)
     _read: dict[tuple[SearchPath, HeaderList], _Read] = field(default_factory=dict)
     _searches: dict[tuple[object, ...], SearchPath] = field(default_factory=dict)
-    _known_before: frozenset[Path] = frozenset()
-    _changed: frozenset[Path] = frozenset()
+    _known_before: frozenset[str] = frozenset()
+    _changed: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         self._notes = Notes(self.cache)
@@ -139,8 +139,8 @@ class ObjectLayer:
         dependencies = self.workspace.dependencies()
         durations = read_durations(self.workspace.directory)
         # which headers were known before, and which of these have changed meanwhile
-        self._known_before = frozenset(self.inputs)
-        self._changed = frozenset(self.inputs.changed())
+        self._known_before = frozenset(map(str, self.inputs))
+        self._changed = frozenset(map(str, self.inputs.changed()))
         with writing(self.workspace.directory):
             for known in missing:
                 unit = known.unit
@@ -274,11 +274,8 @@ class ObjectLayer:
         read = self._read_now(search, headers)
         if len(read.digests) != len(headers.names):
             return True
-        known = [path for path in paths if Path(path) in self._known_before]
-        late = [path for path in paths if Path(path) not in self._known_before]
-        return any(Path(path) in self._changed for path in known) or any(
-            map(start.is_before_change_of, (*late, *read.shadow_paths))
-        )
+        late = [path for path in paths if path not in self._known_before]
+        return not self._changed.isdisjoint(paths) or any(map(start.is_before_change_of, (*late, *read.shadow_paths)))
 
     def _noted(self, unit: Unit) -> HeaderList:
         """What the unit read when it was last compiled, or, if its text is new, what one in its place read."""

@@ -64,6 +64,8 @@ _OPTIONS: dict[str, Any] = {
     "tag_index": 0,
     "disk_min_file_size": 1 << 62,
     "sqlite_mmap_size": 0,
+    # What a power failure damages is found out, and begun anew; waiting for the disk would stop every other writer.
+    "sqlite_synchronous": 0,
 }
 
 
