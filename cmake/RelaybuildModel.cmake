@@ -105,7 +105,7 @@ endfunction()
 # Sets `result` to the command that compiles the model.
 function(_relaybuild_arguments target result)
   _relaybuild_command(command)
-  list(APPEND command compile "${model}" -o "${object}" --depfile "${folder}/${name}.d" --emit ${emit}
+  list(APPEND command compile "${model}" -o "${object}" --name "${name}" --depfile "${folder}/${name}.d" --emit ${emit}
     --config "${config}")
   foreach(shape IN LISTS arg_SHAPES)
     list(APPEND command --shape "${shape}")
@@ -214,5 +214,10 @@ function(_relaybuild_library target)
   else()
     set_target_properties("${target}" PROPERTIES LINKER_LANGUAGE CXX)
   endif()
-  target_link_libraries("${target}" INTERFACE m -pthread)
+  if(kind STREQUAL "OBJECT")
+    # who links a library of objects gets those that CMake has compiled, and not such as were there
+    target_link_libraries("${target}" INTERFACE "$<BUILD_INTERFACE:${object}>")
+  endif()
+  # what a relocatable object cannot bring: the rest of the C library
+  target_link_libraries("${target}" INTERFACE m -pthread ${CMAKE_DL_LIBS})
 endfunction()

@@ -241,6 +241,56 @@ target_link_libraries(main PRIVATE net first with-hyphens.and.dots)
     assert one.run(one.build / "main").stdout == "first with_hyphens_and_dots\n2 4 6\n"
 
 
+@pytest.mark.parametrize("cmake", CMAKES)
+@pytest.mark.parametrize("kind", ["STATIC", "OBJECT"])
+@pytest.mark.parametrize("generator", GENERATORS)
+def test_models_become_part_of_the_program(consumer: Consumer, generator: str, kind: str, cmake: str) -> None:
+    text = f"""
+relaybuild_add_model(adder MODEL models/net.onnx NAME net TARGET_ISA c {kind})
+relaybuild_add_model(other MODEL models/net.onnx TARGET_ISA c {kind})
+add_executable(main main.c)
+target_link_libraries(main PRIVATE adder other)
+"""
+    one = project(consumer.by(cmake, generator), text)
+    one.write(
+        "main.c", '#include "other.h"\n' + MAIN.replace("printf(", 'printf("%s ", other_describe()->name);\n  printf(')
+    )
+    one.configure()
+    one.make()
+    program = one.build / places(one)[1]
+    assert one.run(program).stdout == "other 2 4 6\n"
+    assert did(one) == set()
+    before = program.stat().st_mtime_ns
+    touch(one.folder / "models" / "net.onnx")
+    assert did(one) == {MODEL}
+    assert program.stat().st_mtime_ns == before
+    add(one, (10, 20, 30))
+    assert {MODEL, PROGRAM} <= did(one)
+    one.environment.run("mv", program, one.folder / "alone", folder=one.folder)
+    one.build.rename(one.folder / "elsewhere")
+    assert one.run(one.folder / "alone").stdout == "other 11 22 33\n"
+
+
+def test_a_static_library_is_installed_and_linked_by_others(consumer: Consumer) -> None:
+    """By way of the project's own exported targets, in a project that knows nothing of relaybuild."""
+    text = """
+set(BUILD_SHARED_LIBS OFF)
+relaybuild_add_model(net MODEL models/net.onnx TARGET_ISA c)
+install(TARGETS net EXPORT all INCLUDES DESTINATION include)
+install(EXPORT all DESTINATION cmake FILE models-config.cmake NAMESPACE models::)
+"""
+    one = project(consumer, text)
+    one.configure(f"-DCMAKE_INSTALL_PREFIX={consumer.folder}/prefix")
+    one.make("--target", "install")
+    assert (one.folder / "prefix" / "lib" / "libnet.a").is_file()
+    one.build.rename(one.folder / "elsewhere")
+    text = HEAD.replace("relaybuild CONFIG", "models CONFIG") + "add_executable(main main.c)\n"
+    one.write("CMakeLists.txt", text + "target_link_libraries(main PRIVATE models::net)\n")
+    one.configure(f"-DCMAKE_PREFIX_PATH={consumer.folder}/prefix/cmake")
+    one.make()
+    assert one.run(one.build / "main").stdout == "2 4 6\n"
+
+
 def test_a_model_that_the_project_makes(consumer: Consumer) -> None:
     text = """
 add_custom_command(OUTPUT made.onnx COMMAND ${CMAKE_COMMAND} -E copy ${CMAKE_CURRENT_SOURCE_DIR}/models/net.onnx
