@@ -1,21 +1,23 @@
 """Measures whole models against onnxruntime, and OpenVINO where it is installed.
 
-    python benchmarks/models.py [MODEL]... [--threads 1,2] [--against onnxruntime,openvino] [--json FILE]
+    python benchmarks/models.py [MODEL]... [--threads 1,2] [--against onnxruntime,openvino] [--beside TARGET,...]
+                                [--json FILE]
 
 A MODEL is a path or a name that `tools/fetch_models.py` fetches. Each is compiled once; then, for each number of
 threads, relaybuild and its peers run in turns on the same input within one process. A round gives each of them a block
 of calls of about 20 ms, whose first is not counted. The table has the median and the least time of a call, and the
-median of the round-by-round ratios, relaybuild's time over the peer's: below 1 where relaybuild is faster. A result
-that differs from a peer's is told on stderr.
+median of the round-by-round ratios, relaybuild's time over the peer's: below 1 where relaybuild is faster. Libraries
+for the targets beside are further peers. A result that differs from a peer's is told on stderr.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import re
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,25 +51,35 @@ class Row:
 
 def measure_model(model: Model, threads: Sequence[int], peers: Sequence[_peers.Peer], options: Any) -> list[Row]:
     """Rows of one model, for each number of threads."""
-    progress(f"{model.name}: compiling")
-    artifact = driver.compile(model.path, shapes=model.shapes, target=options.target)
+    beside = [] if options.beside is None else split_targets(options.beside)
     with tempfile.TemporaryDirectory(prefix="relaybuild-bench-") as folder:
-        library = Path(folder) / "model.so"
-        artifact.export_library(library)
+        libraries: dict[str, Path] = {}
+        for target in (options.target, *beside):
+            progress(f"{model.name}: compiling")
+            version = target if target in beside else ""
+            libraries[version] = Path(folder) / f"model{len(libraries)}.so"
+            driver.compile(model.path, shapes=model.shapes, target=target).export_library(libraries[version])
         rows: list[Row] = []
         for count in threads:
             progress(f"{model.name}: {count} thread{'s' * (count > 1)}")
-            rows += _measure_threads(model, library, count, peers, options.seconds)
+            rows += _measure_threads(model, libraries, count, peers, options.seconds)
         return rows
 
 
+def split_targets(text: str) -> list[str]:
+    """The targets of a list, in which one may have commas in brackets."""
+    return [part.strip() for part in re.findall(r"[^,\[]+(?:\[[^\]]*\])?", text)]
+
+
 def _measure_threads(
-    model: Model, library: Path, threads: int, peers: Sequence[_peers.Peer], seconds: float
+    model: Model, libraries: Mapping[str, Path], threads: int, peers: Sequence[_peers.Peer], seconds: float
 ) -> list[Row]:
-    module = load_module(library, threads=threads)
-    inputs = _arrays.random_inputs(module.signature.inputs, 0)
-    ours = _library.LibraryRunner(module, inputs, "")
-    runners: list[_peers.Runner] = [ours, *(peer.open(model.path, inputs, threads) for peer in peers)]
+    modules = {version: load_module(library, threads=threads) for version, library in libraries.items()}
+    inputs = _arrays.random_inputs(modules[""].signature.inputs, 0)
+    runners: list[_peers.Runner] = [
+        *(_library.LibraryRunner(module, inputs, version) for version, module in modules.items()),
+        *(peer.open(model.path, inputs, threads) for peer in peers),
+    ]
     pause = _measure.pause_between(threads, len(runners))
     times = _measure.measure([runner.run for runner in runners], seconds, pause=pause)
     _warn(model, runners)
@@ -126,6 +138,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--threads", default="1,2", help="numbers of threads (default: 1,2)")
     parser.add_argument("--against", default="onnxruntime,openvino", metavar="PEER,...")
     parser.add_argument("--target", help="what to compile for (default: the level of this machine)")
+    parser.add_argument("--beside", metavar="TARGET,...", help="further targets to compare with")
     parser.add_argument("--seconds", type=float, default=5.0, help="measuring time of each contender (default: 5)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was measured")
     return parser.parse_args(arguments)
