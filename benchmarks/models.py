@@ -1,13 +1,14 @@
 """Measures whole models against onnxruntime, and OpenVINO where it is installed.
 
     python benchmarks/models.py [MODEL]... [--threads 1,2] [--against onnxruntime,openvino] [--beside TARGET,...]
-                                [--json FILE]
+                                [--cpu-time] [--json FILE]
 
 A MODEL is a path or a name that `tools/fetch_models.py` fetches. Each is compiled once; then, for each number of
 threads, relaybuild and its peers run in turns on the same input within one process. A round gives each of them a block
 of calls of about 20 ms, whose first is not counted. The table has the median and the least time of a call, and the
 median of the round-by-round ratios, relaybuild's time over the peer's: below 1 where relaybuild is faster. Libraries
-for the targets beside are further peers. A result that differs from a peer's is told on stderr.
+for the targets beside are further peers. A result that differs from a peer's is told on stderr. On a machine that does
+other work meanwhile, the processor's time of one thread says more than the time that passes.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import dataclasses
 import re
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,7 +64,7 @@ def measure_model(model: Model, threads: Sequence[int], peers: Sequence[_peers.P
         rows: list[Row] = []
         for count in threads:
             progress(f"{model.name}: {count} thread{'s' * (count > 1)}")
-            rows += _measure_threads(model, libraries, count, peers, options.seconds)
+            rows += _measure_threads(model, libraries, count, peers, options)
         return rows
 
 
@@ -72,7 +74,7 @@ def split_targets(text: str) -> list[str]:
 
 
 def _measure_threads(
-    model: Model, libraries: Mapping[str, Path], threads: int, peers: Sequence[_peers.Peer], seconds: float
+    model: Model, libraries: Mapping[str, Path], threads: int, peers: Sequence[_peers.Peer], options: Any
 ) -> list[Row]:
     modules = {version: load_module(library, threads=threads) for version, library in libraries.items()}
     inputs = _arrays.random_inputs(modules[""].signature.inputs, 0)
@@ -81,7 +83,8 @@ def _measure_threads(
         *(peer.open(model.path, inputs, threads) for peer in peers),
     ]
     pause = _measure.pause_between(threads, len(runners))
-    times = _measure.measure([runner.run for runner in runners], seconds, pause=pause)
+    clock = time.thread_time if options.cpu_time else time.perf_counter
+    times = _measure.measure([runner.run for runner in runners], options.seconds, clock, pause=pause)
     _warn(model, runners)
     rows = []
     for number, (runner, blocks) in enumerate(zip(runners, times)):
@@ -140,6 +143,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--target", help="what to compile for (default: the level of this machine)")
     parser.add_argument("--beside", metavar="TARGET,...", help="further targets to compare with")
     parser.add_argument("--seconds", type=float, default=5.0, help="measuring time of each contender (default: 5)")
+    parser.add_argument("--cpu-time", action="store_true", help="processor time of the calling thread, for one thread")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was measured")
     return parser.parse_args(arguments)
 
@@ -147,6 +151,8 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
 def run(options: argparse.Namespace) -> None:
     """Measure and report."""
     threads = [int(part) for part in options.threads.split(",")]
+    if options.cpu_time and threads != [1]:
+        raise UserError("--cpu-time counts one thread: give --threads 1")
     peers = chosen_peers(options.against)
     rows: list[Row] = []
     for model in find_models(options.models or DEFAULT_MODELS, options.folder):

@@ -18,7 +18,9 @@ from relaybuild.target import Target
 def machine_of(target: Target) -> Machine:
     """What schedules are made for: the least second-level cache among processors of the target's level."""
     l2_bytes = (1024 if target.vector_lanes >= 16 else 512) * 1024
-    return Machine(target.vector_lanes, target.num_vector_registers, l2_bytes=l2_bytes)
+    # scalar code is fitted as it is, whatever its instructions
+    has_fma = target.has_fma or target.vector_lanes == 1
+    return Machine(target.vector_lanes, target.num_vector_registers, l2_bytes=l2_bytes, has_fma=has_fma)
 
 
 def generate(function: Function, options: CodegenOptions) -> GeneratedCode:

@@ -17,7 +17,9 @@ COMMANDS = {
     "build_time": ("--runs", "1"),
     "changes": ("--rounds", "1"),
     "call_overhead": ("--seconds", "0.2"),
-    "models": ("--seconds", "0.2", "--threads", "1", "--against", "onnxruntime"),
+    "models": tuple(
+        "--seconds 0.2 --threads 1 --against onnxruntime --beside c,x86-64-multi[v2,v3] --cpu-time".split()
+    ),
     "pipeline": ("--runs", "1"),
     "startup": ("--runs", "1"),
 }

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 import relaybuild
 from cli.conftest import Invoke
 from relaybuild.runtime import load_module
+from relaybuild.target import Target
 
 
 def test_facts_are_the_librarys(invoke: Invoke, digits_library: Path) -> None:
@@ -37,6 +40,21 @@ def test_text(invoke: Invoke, digits_library: Path) -> None:
     end = lines.index("regions of other backends: none")
     assert [line.split()[0] for line in lines[start + 2 : end]] == [kernel["symbol"] for kernel in kernels]
     assert any(line.startswith("  source.opset: ") for line in lines[end:])
+
+
+@pytest.mark.skipif(Target.host().vector_lanes < 8 or Target.host().arch != "x86-64", reason="needs an x86-64-v3")
+def test_levels(invoke: Invoke, digits_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = tmp_path / "levels.so"
+    relaybuild.compile(digits_model, target="x86-64-multi[v2,v3]").export_library(library)
+    monkeypatch.setenv("RELAYBUILD_CPU_LEVEL", "v3")
+    facts = json.loads(invoke("inspect", library, "--json").stdout)
+    assert (facts["target"], facts["picked"]) == ("x86-64-multi[v2,v3]", "x86-64-v3")
+    assert [level["target"] for level in facts["levels"]] == ["x86-64-v2", "x86-64-v3"]
+    assert facts["levels"][1]["kernels"] == len(facts["kernels"])
+    lines = invoke("inspect", library).stdout.splitlines()
+    assert lines[1].startswith("target: x86-64-multi[v2,v3], of which x86-64-v3 was picked (requires sse3 ")
+    at = lines.index("levels:")
+    assert [line.split()[0] for line in lines[at + 1 : at + 4]] == ["target", "x86-64-v2", "x86-64-v3"]
 
 
 def test_regions_of_other_backends(invoke: Invoke, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from relaybuild.lower.templates.conv2d import Conv2D, Tile, choose_tile, direct_
 
 WIDE = Machine(16, 32, l2_bytes=1 << 20)
 NARROW = Machine(8, 16, l2_bytes=1 << 19)
+PLAIN = Machine(4, 16, l2_bytes=1 << 19, has_fma=False)
 
 
 def random(*shape: int) -> Array:
@@ -42,11 +43,18 @@ def test_vectors_of_pad_lanes_are_in_no_tile() -> None:
 
 
 @pytest.mark.parametrize("channels", [8, 24, 32, 40, 72, 300])
-@pytest.mark.parametrize("machine", [WIDE, NARROW], ids=["wide", "narrow"])
+@pytest.mark.parametrize("machine", [WIDE, NARROW, PLAIN], ids=["wide", "narrow", "plain"])
 def test_tiles_fit_into_registers_and_begin_at_blocks(channels: int, machine: Machine) -> None:
     found = tile(channels, machine)
     assert machine.fits(found.rows * found.columns, found.vectors)
     assert found.vectors * machine.lanes >= channels or found.vectors * machine.lanes % 16 == 0
+
+
+def test_without_multiply_adds_more_registers_accumulate() -> None:
+    """Weights are multiplied as they are loaded: gcc keeps none of them in a register."""
+    found = tile(64, PLAIN)
+    assert found.rows * found.columns * found.vectors == 12
+    assert not Machine(4, 16, l2_bytes=1 << 19).fits(found.rows * found.columns, found.vectors)
 
 
 def accumulators(text: str) -> set[tuple[int, int]]:
