@@ -31,17 +31,44 @@ _MIN_PREFIX = 4
 _COLUMNS = ("layer", "entries", "cached", "executed")
 
 
-@click.group(name="cache")
-@click.option("--cache-dir", type=_options.PATH, metavar="DIR", help="The folder; else RELAYBUILD_CACHE_DIR's.")
-@click.option("--shared", is_flag=True, help="The folder is one that several users write to.")
-@click.option("--namespace", metavar="NAME", help="Whose results; else RELAYBUILD_CACHE_NAMESPACE's, 'main'.")
-@click.option("--remote-cache", metavar="URL", help="The remote cache that 'doctor' looks at.")
-@click.pass_context
-def command(
-    ctx: click.Context, cache_dir: Path | None, shared: bool, namespace: str | None, remote_cache: str | None
-) -> None:
+def _place_options() -> list[click.Parameter]:
+    """What says which cache is meant: before a command's name or behind it."""
+    return [
+        click.Option(
+            ["--cache-dir"], type=_options.PATH, metavar="DIR", help="The folder; else RELAYBUILD_CACHE_DIR's."
+        ),
+        click.Option(["--shared"], is_flag=True, help="The folder is one that several users write to."),
+        click.Option(["--namespace"], metavar="NAME", help="Whose results; else RELAYBUILD_CACHE_NAMESPACE's, 'main'."),
+        click.Option(["--remote-cache"], metavar="URL", help="The remote cache that 'doctor' looks at."),
+    ]
+
+
+def _settings(cache_dir: Path | None, shared: bool, namespace: str | None, remote_cache: str | None) -> CacheSettings:
+    return chosen_settings(CacheFlags(cache_dir, remote=remote_cache, namespace=namespace, is_shared=shared))
+
+
+class _Verb(click.Command):
+    """A command that also takes the options of its group, which then count instead of those given there."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.params.extend(_place_options())
+
+    def invoke(self, ctx: click.Context) -> Any:
+        assert ctx.parent is not None
+        given = dict(ctx.parent.params)
+        for name in given:
+            given[name] = ctx.params.pop(name) or given[name]
+        ctx.obj = _settings(**given)
+        return super().invoke(ctx)
+
+
+@click.group(name="cache", params=_place_options())
+def command(**_place: Any) -> None:
     """Look at the artifact cache, and look after it."""
-    ctx.obj = chosen_settings(CacheFlags(cache_dir, remote=remote_cache, namespace=namespace, is_shared=shared))
+
+
+command.command_class = _Verb
 
 
 @command.command(name="dir")

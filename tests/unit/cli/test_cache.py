@@ -58,6 +58,13 @@ def test_dir_prints_the_folder(ask: Invoke, invoke: Invoke, folder: Path, monkey
     assert invoke("cache", "dir").stdout == "/some/where\n"
 
 
+def test_the_folder_stands_before_a_commands_name_or_behind_it(invoke: Invoke, tmp_path: Path) -> None:
+    first, second = str(tmp_path / "first"), str(tmp_path / "second")
+    assert invoke("cache", "dir", "--cache-dir", first).stdout == f"{first}\n"
+    assert invoke("cache", "--cache-dir", first, "dir").stdout == f"{first}\n"
+    assert invoke("cache", "--cache-dir", first, "dir", "--cache-dir", second).stdout == f"{second}\n"
+
+
 def test_without_a_home_there_is_no_folder(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HOME", "XDG_CACHE_HOME", "RELAYBUILD_CACHE_DIR"):
         monkeypatch.delenv(name, raising=False)
