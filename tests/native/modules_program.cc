@@ -2,7 +2,8 @@
  *
  * A C++ program over modules, for test_modules_cpp.py: `PROGRAM check FILE` loads an ExampleJSON file and tries
  * everything once, `PROGRAM threads FILE` runs its subgraphs from many threads, `PROGRAM library FILE NAME` calls a
- * function of a shared library. It prints what went wrong and returns the number of faults. */
+ * function of a shared library or of a module's bytes, `PROGRAM model FILE` runs a library's model as an object. It
+ * prints what went wrong and returns the number of faults. */
 #include <atomic>
 #include <cstdio>
 #include <functional>
@@ -12,6 +13,7 @@
 
 #include <dlfcn.h>
 
+#include "relaybuild/model.hpp"
 #include "relaybuild/module.h"
 
 using relaybuild::Error;
@@ -181,6 +183,16 @@ void RunLibrary(const std::string &path, const std::string &name) {
   EXPECT_ERROR(function(*x), "got 1 arguments, function '" + name + "' takes 2");
 }
 
+/* The model outlives the module, and with it the library's code. */
+void RunModel(const std::string &path) {
+  relaybuild::Instance instance(LoadModule(path).model(), {2, nullptr});
+  const std::vector<float> x{-3, 0, 1, 9};
+  for (const float value : instance.Run({x}).Output<float>(0)) {
+    std::printf("%g ", static_cast<double>(value));
+  }
+  std::printf("%s\n", std::string(instance.model().name()).c_str());
+}
+
 } // namespace
 
 int main(int count, char **arguments) {
@@ -188,6 +200,10 @@ int main(int count, char **arguments) {
   try {
     if (mode == "library" && count == 4) {
       RunLibrary(path, arguments[3]);
+      const bool is_gone = !dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
+      EXPECT(is_gone);
+    } else if (mode == "model") {
+      RunModel(path);
       const bool is_gone = !dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
       EXPECT(is_gone);
     } else if (mode == "threads") {
@@ -198,7 +214,7 @@ int main(int count, char **arguments) {
       CheckModules(module, path);
       CheckImports(module);
     } else {
-      std::printf("expected 'check FILE', 'threads FILE' or 'library FILE NAME'\n");
+      std::printf("expected 'check FILE', 'threads FILE', 'model FILE' or 'library FILE NAME'\n");
       return 100;
     }
   } catch (const Error &error) {

@@ -17,6 +17,14 @@ from relaybuild.runtime.sources import include_dir, module_sources, packed_sourc
 
 HERE = Path(__file__).parent
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-pedantic", "-Wshadow", "-Wconversion")
+NO_MODEL = """
+#include "relaybuild/packed.h"
+RB_EXPORT int32_t __tvm_ffi_nothing(void *self, const RbValue *args, int32_t num_args, RbValue *result);
+int32_t __tvm_ffi_nothing(void *self, const RbValue *args, int32_t num_args, RbValue *result) {
+  (void)self, (void)args, (void)num_args, (void)result;
+  return 0;
+}
+"""
 TEXT = """\
 sum
   input 0 2 3
@@ -132,3 +140,28 @@ def test_a_models_library_from_cpp(tmp_path: Path) -> None:
         [str(executable), "library", str(library), "main"], capture_output=True, text=True, check=False
     )
     assert done.stdout.count("model.so") == 1, done.stdout
+
+
+@pytest.mark.parametrize("flags", [{}, {"USE_CODEGENC": "ON"}, {"USE_EXAMPLE_JSON": "ON"}])
+def test_a_model_that_is_found_at_run_time_is_an_object(flags: dict[str, str], tmp_path: Path) -> None:
+    """With functions of the host alone, and with regions in C and in C++."""
+    text = "def @main(%x: Tensor[(4), float32]) { add(nn.relu(%x), %x) }"
+    library = tmp_path / "model.so"
+    artifact = relaybuild.compile(relaybuild.parse(HEAD + text), config=flags, name="found")
+    assert bool(artifact.summary["regions"]) == bool(flags)
+    artifact.export_library(library)
+    executable = program("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+    assert run(executable, "model", str(library)) == "-3 0 2 18 found\n"
+    packed = tmp_path / "functions.so"
+    relaybuild.runtime.csource_module_create(NO_MODEL, "c").export_library(packed)
+    done = subprocess.run([str(executable), "model", str(packed)], capture_output=True, text=True, check=False)
+    assert done.stdout == "unexpected: found a null pointer, expected the functions of a model\n"
+
+
+def test_the_bytes_of_a_module_are_loaded_from_a_file(tmp_path: Path) -> None:
+    text, saved = tmp_path / "text.examplejson", tmp_path / "saved.module"
+    text.write_text("positive\n  input 0 4\n  relu 1 inputs: 0 shape: 4\n")
+    saved.write_bytes(relaybuild.load_module(text).save_to_binary())
+    executable = program("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+    for file in (text, saved):
+        assert run(executable, "library", str(file), "positive") == "0 0 0 9 examplejson\n"

@@ -1,4 +1,4 @@
-"""A model with regions of several backends, called from eight threads under ThreadSanitizer by a C++ program."""
+"""Models with regions and calls, called from several threads under ThreadSanitizer by C++ programs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from boundary_models import regions
+from boundary_models import calls, regions
 from runners.compiled import threads_wanted_always
 
 import relaybuild
@@ -16,7 +16,7 @@ from relaybuild.runtime import include_dir
 
 pytestmark = pytest.mark.slow
 
-HARNESS = Path(__file__).parent / "data" / "threads.cc"
+DATA = Path(__file__).parent / "data"
 SANITIZER = "-fsanitize=thread"
 REPORTED = 66
 """The exit code of a program that the sanitizer has complained of."""
@@ -28,23 +28,36 @@ race:libdnnl.so
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The harness with the model's library: every unit of both is compiled for the sanitizer."""
-    folder = tmp_path_factory.mktemp("threads")
-    compiler = os.environ.get("CXX", "c++")
-    _require_sanitizer(compiler, folder)
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the libraries of two models are: every unit of both is compiled for the sanitizer."""
+    made = tmp_path_factory.mktemp("threads")
+    _require_sanitizer(os.environ.get("CXX", "c++"), made)
     flags = {"USE_CODEGENC": "ON", "USE_EXAMPLE_JSON": "ON", "USE_DNNL": "AUTO"}
-    with threads_wanted_always():
-        artifact = relaybuild.compile(regions(), flags=flags, name="model", cc=f"cc {SANITIZER} -g", save_temps=folder)
-    owners = {region["backend"] for region in artifact.summary["regions"]}
-    assert owners == {backend.name for backend in select(flags).backends} >= {"codegen_c", "example_json"}
-    assert artifact.summary["kernels"]
-    command = [compiler, "-std=c++17", "-Wall", "-Wextra", "-Werror", "-g", SANITIZER, f"-I{include_dir()}"]
-    words = [*command, str(HARNESS), str(artifact.path), "-Wl,-rpath,$ORIGIN", "-o", str(folder / "threads")]
-    done = subprocess.run(words, capture_output=True, text=True)
+    for name, module, chosen in (("model", regions(), flags), ("other", calls(), {})):
+        with threads_wanted_always():
+            artifact = relaybuild.compile(
+                module, flags=chosen, name=name, cc=f"cc {SANITIZER} -g", save_temps=made / "sources" / name
+            )
+        owners = {region["backend"] for region in artifact.summary["regions"]}
+        assert owners == {backend.name for backend in select(chosen).backends}
+        assert artifact.summary["kernels"]
+        artifact.export_library(made / f"lib{name}.so")
+    (made / "suppressions").write_text(SUPPRESSIONS)
+    return made
+
+
+@pytest.fixture(scope="module")
+def program(folder: Path) -> Path:
+    return compile_program(folder, "threads")
+
+
+def compile_program(folder: Path, name: str) -> Path:
+    """The program data/NAME.cc with the libraries, compiled for the sanitizer."""
+    words = [os.environ.get("CXX", "c++"), "-std=c++17", "-Wall", "-Wextra", "-Werror", "-g", SANITIZER]
+    words += [f"-I{include_dir()}", str(DATA / f"{name}.cc"), f"-L{folder}", "-lmodel", "-lother", "-Wl,-rpath,$ORIGIN"]
+    done = subprocess.run([*words, "-o", str(folder / name)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    (folder / "suppressions").write_text(SUPPRESSIONS)
-    return folder / "threads"
+    return folder / name
 
 
 def _require_sanitizer(compiler: str, folder: Path) -> None:
@@ -71,3 +84,8 @@ def test_a_race_in_the_model_is_seen(program: Path) -> None:
     done = run(program, "race")
     assert done.returncode == REPORTED
     assert "data race src/" in done.stderr
+
+
+def test_four_threads_with_two_models_share_a_pool(folder: Path) -> None:
+    done = run(compile_program(folder, "shared_pool"))
+    assert (done.returncode, done.stderr) == (0, "")
