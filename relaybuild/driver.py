@@ -89,11 +89,21 @@ class Artifact:
     def export_library(self, path: str | Path, *, move: bool = False) -> None:
         """Put the library at `path`, complete or not at all; a file that is this library already is left alone.
 
+        A form that is a folder becomes one, complete or not at all; one that was made before is brought up to date:
+        what is as it should be is left alone, and files of relaybuild's that are no longer made go.
+
         With `move` there is no copy but that one, where the artifact's own file is temporary. Raises UserError where
-        it cannot be written, and for the name of another form (`.so` for an archive).
+        it cannot be written, for the name of another form (`.so` for an archive), and for a folder with files of others
+        that relaybuild did not make.
         """
         output = Path(path)
         self.form.check_name(output)
+        if self.form.is_folder:
+            from relaybuild.build.bundle import unpack
+
+            self.summary["size"] = unpack(self.path, output)
+            self.summary["artifact"] = str(output)
+            return
         if self._content.path is not None or not self._place(output):
             is_moved = move and self._content.is_temporary
             publish(self.path, output, keep_source=not is_moved)
@@ -172,7 +182,8 @@ def compile(
     also says which passes are disabled, required, and observed.
 
     `form` says what it becomes: `shared`, a library to be loaded; `static`, an archive, or `object`, to be linked into
-    programs, of whose symbols only the model's own functions are seen.
+    programs, of whose symbols only the model's own functions are seen; `project`, a folder with a CMake project, or
+    `sources`, one with C alone. A folder's `path` is a file that keeps it; `export_library` makes the folder.
 
     What was compiled before is taken from the cache, whatever the process was that did it: `cache_dir` is its folder
     (default: `$RELAYBUILD_CACHE_DIR`, else what pyproject.toml says, else the user's cache folder; False: nothing is

@@ -34,6 +34,9 @@ from relaybuild.compilation.slots import Weights
 from relaybuild.compilation.sources import read_model
 from relaybuild.compilation.weights import library_weights
 from relaybuild.dataclass import dataclass
+from relaybuild.emission.emit import emit
+from relaybuild.emission.layout import Parts
+from relaybuild.emission.sources import portable_link_words
 from relaybuild.events import Event
 from relaybuild.identifier import c_identifier
 from relaybuild.ir.infer import infer_types
@@ -128,13 +131,20 @@ def _make(request: Request, work: Workplace, head: HeadStart | None) -> Made:
         regions = generator.regions(cut, selection)
         host = generator.host(cut)
         weights = library_weights(host, actions, known)
-    spec = _library(request, options, host.code, weights, region_sources(regions, selection, options.flags))
+    brought = region_sources(regions, selection, options.flags)
+    spec = _library(request, options, host.code, weights, brought)
     path = work.folder / f"{options.symbol}{request.form.suffix}"
-    built = _build(spec, work, path, clock, head)
+    header = _header(options, host, _shown_link_words(spec))
     executed, cached = actions.counts()
-    steps = Steps({**executed, **built.executed}, {**cached, **built.cached}, dict(clock.seconds))
+    if request.form.is_folder:
+        with clock.stage("link"):
+            _emit(request, options, host, Parts(options.name, spec, header, brought.backends), path)
+    else:
+        built = _build(spec, work, path, clock, head)
+        executed, cached = {**executed, **built.executed}, {**cached, **built.cached}
     facts = _facts(host.code, regions, context, link_words(spec))
-    return Made(path, _header(options, host, link_words(spec)), facts, steps, cut.program.in_memory)
+    steps = Steps(executed, cached, dict(clock.seconds))
+    return Made(path, header, facts, steps, cut.program.in_memory)
 
 
 def program(request: Request, cache_dir: Path | None) -> IRModule:
@@ -243,7 +253,7 @@ def _common_part(symbol: str) -> LibrarySpec:
 @contextlib.contextmanager
 def _begun(request: Request, work: Workplace) -> Iterator[HeadStart | None]:
     """Compile what is known of the library before its model is, except where all is to stand in one build directory."""
-    if work.keep:
+    if work.keep or request.form.is_folder:
         yield None
         return
     spec, folder = _common_part(request.symbol), work.folder / "head"
@@ -288,10 +298,28 @@ def _facts(
 
 
 def _header(options: CodegenOptions, host: HostCode, link: Sequence[str]) -> str:
-    inputs = [_spec(name, kind) for name, kind in zip(options.inputs, host.params)]
-    outputs = [_spec(name, kind) for name, kind in zip(options.outputs, host.code.results)]
-    text = standalone_header(options.symbol, inputs, outputs)
+    text = standalone_header(options.symbol, *_tensors(options, host))
     return f"/* Programs are linked with: {' '.join(link)} */\n{text}" if link else text
+
+
+def _tensors(options: CodegenOptions, host: HostCode) -> tuple[list[TensorSpec], list[TensorSpec]]:
+    """The model's inputs and its outputs."""
+    inputs = [_spec(name, kind) for name, kind in zip(options.inputs, host.params)]
+    return inputs, [_spec(name, kind) for name, kind in zip(options.outputs, host.code.results)]
+
+
+def _shown_link_words(spec: LibrarySpec) -> Sequence[str]:
+    """What the header says that programs are linked with; a project's says nothing, for its target knows."""
+    if spec.form.is_folder:
+        return portable_link_words(link_words(spec)) if spec.form is Form.SOURCES else ()
+    return link_words(spec)
+
+
+def _emit(request: Request, options: CodegenOptions, host: HostCode, parts: Parts, path: Path) -> None:
+    def module() -> IRModule:
+        return infer_types(read_model(request.model, request.shapes).module)
+
+    emit(request.form, parts, path, _tensors(options, host), module)
 
 
 def _spec(name: str, kind: TensorType) -> TensorSpec:

@@ -55,7 +55,7 @@ def select(
 def backend_modules() -> list[BackendModule]:
     """The CMake modules of all backends that a flag switches on."""
     return [
-        BackendModule(each.name, each.cmake_flag, _cmake_file(each)) for each in _beside_the_host() if each.cmake_flag
+        BackendModule(each.name, each.cmake_flag, cmake_file(each)) for each in _beside_the_host() if each.cmake_flag
     ]
 
 
@@ -63,7 +63,8 @@ def _beside_the_host() -> list[Backend]:
     return [backend for backend in all_backends().values() if backend.name != HOST_NAME]
 
 
-def _cmake_file(backend: Backend) -> Path | None:
+def cmake_file(backend: Backend) -> Path | None:
+    """The CMake module of a backend; None where its flag alone decides."""
     if backend.cmake_module is None:
         return None
     own = backend.folder / backend.cmake_module if backend.folder is not None else None

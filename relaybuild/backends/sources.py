@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from relaybuild.backends.generation import Region
-from relaybuild.backends.selection import Selection
+from relaybuild.backends.selection import Selection, cmake_file
 from relaybuild.build.configure import BackendSettings
 from relaybuild.build.library import Unit
 from relaybuild.build.toolchain import KERNEL_CFLAGS
@@ -21,11 +21,29 @@ from relaybuild.runtime.sources import cxx_sources, module_sources
 
 
 @dataclass(frozen=True)
+class BackendSources:
+    """What one backend adds to a library.
+
+    `units` are the names of its own, which read headers of `folder`; `flags` are those among theirs that stand for what
+    was found on this machine. `cmake_file` is the CMake module that finds it on another one.
+    """
+
+    name: str
+    flag: str
+    folder: Path | None
+    cmake_file: Path | None
+    units: frozenset[str]
+    flags: tuple[str, ...]
+    regions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class RegionSources:
-    """What regions add to a library: units, and libraries that it is linked with."""
+    """What regions add to a library: units, and libraries that it is linked with; and which backend adds what."""
 
     units: tuple[Unit, ...] = ()
     link_files: tuple[str, ...] = ()
+    backends: tuple[BackendSources, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,7 +98,21 @@ def region_sources(regions: Sequence[Region], selection: Selection, hot_flags: S
         units += [_file_unit(file.stem, file) for file in module_sources()]
     if any(unit.language == "c++" for unit in units):
         units += [_file_unit(file.stem, file) for file in cxx_sources()]
-    return RegionSources(tuple(units), libraries)
+    return RegionSources(tuple(units), libraries, tuple(_by_backend(brought.values(), regions)))
+
+
+def _by_backend(brought: Iterable[_Brought], regions: Sequence[Region]) -> Iterable[BackendSources]:
+    for each in brought:
+        backend = each.backend
+        own = [region for region in regions if region.backend.tag == backend.tag]
+        names = [unit.name for region in own for unit in region.code.units]
+        names += [unit.name for unit in each.runtime_units()]
+        read = [region for region in regions if region.code.blob and region.code.blob.type_key == backend.type_key]
+        symbols = tuple(dict.fromkeys(region.ports.symbol for region in (*own, *read)))
+        place = cmake_file(backend)
+        yield BackendSources(
+            backend.name, backend.cmake_flag, backend.folder, place, frozenset(names), each.flags, symbols
+        )
 
 
 def _needed_backends(regions: Iterable[Region]) -> dict[str, Backend]:

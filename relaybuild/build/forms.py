@@ -31,8 +31,8 @@ class Form(enum.Enum):
 
     @property
     def suffix(self) -> str:
-        """What its file's name ends in; empty for a folder."""
-        return {Form.SHARED: ".so", Form.STATIC: ".a", Form.OBJECT: ".o"}.get(self, "")
+        """What the name of its file ends in; a folder has one until it is put in its place."""
+        return {Form.SHARED: ".so", Form.STATIC: ".a", Form.OBJECT: ".o"}.get(self, ".tar")
 
     def check_name(self, path: Path) -> None:
         """Raise UserError for a name that says that a file is of another form."""

@@ -39,9 +39,9 @@ from relaybuild.identifier import c_identifier
 @click.option(
     "--emit",
     multiple=True,
-    type=click.Choice([*(form.value for form in Form if not form.is_folder), "header"]),
+    type=click.Choice([*(form.value for form in Form), "header"]),
     help="What to make: a shared library (the default), a static one, or an object, both with FILE's C header beside; "
-    "header adds that to a shared library.",
+    "or a folder FILE with a CMake project, or with C sources alone. header adds that to a shared library.",
 )
 @click.option("--name", metavar="NAME", help="What the functions' names begin with; by default from FILE's name.")
 @click.option("--summary", type=_options.PATH, metavar="FILE", help="Write what was done, and how long it took: JSON.")
@@ -66,8 +66,11 @@ def command(
     begin = time.monotonic()
     form = _form(emit)
     form.check_name(output)
-    header = output.with_suffix(".h") if "header" in emit or form.is_relocatable else None
-    _check_outputs(model, [path for path in (output, header, depfile, summary, passes.timing) if path is not None])
+    header = output.with_suffix(".h") if _has_header(form, emit) else None
+    if form.is_folder:
+        _check_folder(output)
+    files = (None if form.is_folder else output, header, depfile, summary, passes.timing)
+    _check_outputs(model, [path for path in files if path is not None])
     if save_temps is not None:
         make_folder(save_temps)
     with caching.told(open_cache(caching.settings)) as cache, passes.context(opt_level):
@@ -99,7 +102,7 @@ def command(
         write_if_changed(header, artifact.header)
     if summary is not None:
         write_if_changed(summary, json.dumps(artifact.summary, indent=2) + "\n")
-    click.echo(f"{output}  {size_text(output.stat().st_size)}  {time.monotonic() - begin:.1f} s")
+    click.echo(f"{output}  {size_text(artifact.summary['size'])}  {time.monotonic() - begin:.1f} s")
 
 
 def _form(emit: Sequence[str]) -> Form:
@@ -108,6 +111,19 @@ def _form(emit: Sequence[str]) -> Form:
     if len(names) > 1:
         raise UserError(f"--emit: {' and '.join(names)} are two forms of a model, expected one")
     return Form(names[0])
+
+
+def _has_header(form: Form, emit: Sequence[str]) -> bool:
+    """Whether a header is written beside the output; raises UserError where it would be a folder's."""
+    if form.is_folder and "header" in emit:
+        raise UserError(f"--emit: header is a part of the folder that {form.value} makes, expected the form alone")
+    return "header" in emit or form.is_relocatable
+
+
+def _check_folder(path: Path) -> None:
+    from relaybuild.build.bundle import check_folder
+
+    check_folder(path)
 
 
 def _check_outputs(model: Path, outputs: Sequence[Path]) -> None:

@@ -26,11 +26,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "runtime": BASE,
     "packaging": BASE | {"build", "runtime"},
     "backends": BASE | {"ir", "build", "partition", "runtime"},
+    "emission": BASE | {"ir", "build", "backends", "runtime"},
     "artifact": BASE | {"ir", "passes", "frontend", "backends", "build"},
     "compilation": BASE | {"ir", "passes", "frontend", "partition", "build", "backends", "artifact"},
     "stages": BASE
     | {"ir", "passes", "frontend", "lower", "partition", "contrib", "build", "backends", "runtime", "artifact"}
-    | {"compilation"},
+    | {"compilation", "emission"},
     "job": BASE | {"ir", "artifact", "build", "stages"},
     "driver": BASE | {"ir", "artifact", "build", "job"},
     "cli": BASE
