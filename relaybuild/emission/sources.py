@@ -49,6 +49,12 @@ def portable_link_words(words: Sequence[str]) -> list[str]:
     return found
 
 
+def _archive_words(parts: Parts) -> str:
+    """The archive for a linker: nothing refers to loaders of modules, which register themselves."""
+    archive = f"lib{parts.spec.name}.a"
+    return f"-Wl,--whole-archive {archive} -Wl,--no-whole-archive" if parts.is_cxx else archive
+
+
 def _compile_words(group: Group) -> str:
     flags = [*base_flags(group.language), *group.flags, *(f"-I{folder}" for folder in group.include_dirs)]
     # found on this machine, and elsewhere too where the same library is installed
@@ -70,7 +76,7 @@ def _readme(parts: Parts, made: Sequence[Group]) -> str:
         title="".join(c if c.isprintable() and c not in "@`|" else "?" for c in parts.title),
         symbol=name,
         command=command_line(parts, made),
-        program=f"$CC -Iinclude program.c lib{name}.a {link}",
+        program=f"$CC -Iinclude program.c {_archive_words(parts)} {link}",
         link=link,
         parts=part_rows(made),
         weights=remark if large else "",
