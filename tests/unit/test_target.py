@@ -215,3 +215,12 @@ def test_the_target_asked_for() -> None:
 def test_a_name_of_another_tool_is_refused() -> None:
     with pytest.raises(UserError, match=r"^unknown target: 'llvm' \(known: c, aarch64, x86-64, x86-64-v2, "):
         target_module.create("llvm")
+
+
+def test_machines_with_equal_features_have_equal_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What else a processor reports, and whose it is, is in no key."""
+    found = set()
+    for others in ({"avx512_vnni", "sha_ni", "amd_lbr_v2"}, {"avx512_vnni", "pdcm", "hle"}):
+        pretend_machine(monkeypatch, "x86_64", V4_FLAGS | others)
+        found.add(Target.parse("native"))
+    assert found == {Target.parse("x86-64-v4+avx512vnni")}
