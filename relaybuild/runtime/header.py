@@ -151,4 +151,5 @@ def _introduction(
         f"{prefix}_destroy(instance);",
     ]
     lines = [f"Model {_comment_text(name)}, compiled by relaybuild. Use:", "", *(f"  {line}" for line in code)]
+    lines += ["", f"In C++, relaybuild/model.hpp makes an object of what {prefix}_api() returns."]
     return "/* " + "\n".join(f" * {line}".rstrip() for line in lines)[3:] + "\n */\n"

@@ -12,7 +12,7 @@ from relaybuild.runtime import include_dir, standalone_header
 
 from .building import DATA, INPUTS, OUTPUTS, RUNTIME, STRICT, cc
 
-WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror")
+WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Wold-style-cast", "-Werror")
 BUILDS = {
     "C++17": ("-std=c++17",),
     "C++20": ("-std=c++20",),

@@ -12,7 +12,7 @@ from relaybuild.runtime import TensorSpec, c_identifier, include_dir, model_head
 
 from .building import DATA, INPUTS, OUTPUTS, RUNTIME, STRICT, cc
 
-CXX = ("-x", "c++", "-std=c++11", "-Wall", "-Wextra", "-Werror", "-pedantic")
+CXX = ("-x", "c++", "-std=c++11", "-Wall", "-Wextra", "-Wold-style-cast", "-Werror", "-pedantic")
 
 
 def example(header: str) -> str:

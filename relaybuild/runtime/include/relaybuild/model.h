@@ -137,7 +137,11 @@ static inline DLTensor rb_tensor(const RbTensorInfo *info, void *data) {
   tensor.device.device_id = 0;
   tensor.ndim = info->ndim;
   tensor.dtype = info->dtype;
+#ifdef __cplusplus
+  tensor.shape = const_cast<int64_t *>(info->shape);
+#else
   tensor.shape = (int64_t *)info->shape;
+#endif
   tensor.strides = NULL;
   tensor.byte_offset = 0;
   return tensor;
