@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -339,6 +340,18 @@ def test_the_compiler_and_the_launcher_of_the_project(consumer: Consumer) -> Non
     assert len(kernels) > 3
     assert all(line.startswith(f"{tools}/my cc ") for line in kernels)
     assert len((tools / "my cc.log").read_text().splitlines()) > len(kernels)
+
+
+def test_a_program_for_another_processor(consumer: Consumer) -> None:
+    emulator, prefix = shutil.which("qemu-aarch64"), "/usr/aarch64-linux-gnu"
+    if shutil.which("aarch64-linux-gnu-gcc") is None or emulator is None:
+        pytest.skip("there is no compiler for aarch64, or no emulator")
+    one = project(consumer, ADD_ONE.replace("TARGET_ISA c", "TARGET_ISA aarch64"))
+    system = "set(CMAKE_SYSTEM_NAME Linux)\nset(CMAKE_SYSTEM_PROCESSOR aarch64)\n"
+    one.write("aarch64.cmake", f"{system}set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)\n")
+    one.configure("-DCMAKE_TOOLCHAIN_FILE=aarch64.cmake")
+    one.make()
+    assert one.run(emulator, "-L", prefix, one.build / "main").stdout == "2 4 6\n"
 
 
 def test_another_python_is_named(consumer: Consumer) -> None:
