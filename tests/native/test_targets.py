@@ -276,6 +276,14 @@ def test_each_level_has_its_own_memory_and_is_described(library: Library) -> Non
     assert several.describe()["arena_bytes"] == levels[several.target]["arena_bytes"]
 
 
+def test_programs_of_levels_are_c_without_warnings(tmp_path: Path) -> None:
+    driver.compile(_module(), name="model", target="x86-64-multi[v1,v2,v3]", save_temps=tmp_path)
+    sources = sorted((tmp_path / "build" / "src").glob("program*.c"))
+    assert len(sources) == 4
+    words = ("cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only", f"-I{include_dir()}")
+    subprocess.run([*words, *sources], check=True)
+
+
 def test_regions_of_other_backends_serve_every_level(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     artifact = driver.compile(_module(), name="model", target="x86-64-multi", flags={"USE_CODEGENC": "ON"})
     values = np.random.default_rng(2).standard_normal(SHAPE, "float32")
