@@ -131,6 +131,9 @@ function(_relaybuild_arguments target result)
   foreach(shape IN LISTS arg_SHAPES)
     list(APPEND command --shape "${shape}")
   endforeach()
+  if(NOT kind STREQUAL "SHARED")
+    list(APPEND command --link-file "${folder}/${name}.link")
+  endif()
   if(arg_TARGET_ISA)
     list(APPEND command --target "${arg_TARGET_ISA}")
   endif()
@@ -246,6 +249,8 @@ function(_relaybuild_library target)
     # who links a library of objects gets those that CMake has compiled, and not such as were there
     target_link_libraries("${target}" INTERFACE "$<BUILD_INTERFACE:${object}>")
   endif()
-  # what a relocatable object cannot bring: the rest of the C library
-  target_link_libraries("${target}" INTERFACE m -pthread ${CMAKE_DL_LIBS})
+  # what a relocatable object cannot bring: the rest of the C library, and what regions need, which is known when it is
+  # compiled; the linker reads the names of these from a file
+  target_link_libraries("${target}" INTERFACE "$<BUILD_INTERFACE:-Wl,@\"${folder}/${name}.link\">"
+    -lm -pthread ${CMAKE_DL_LIBS})
 endfunction()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -44,6 +45,12 @@ from relaybuild.identifier import c_identifier
     "or a folder FILE with a CMake project, or with C sources alone. header adds that to a shared library.",
 )
 @click.option("--name", metavar="NAME", help="What the functions' names begin with; by default from FILE's name.")
+@click.option(
+    "--link-file",
+    type=_options.PATH,
+    metavar="FILE",
+    help="Write what a linker needs beside a static library or an object, as it reads it: -Wl,@FILE.",
+)
 @click.option("--summary", type=_options.PATH, metavar="FILE", help="Write what was done, and how long it took: JSON.")
 @click.option("--save-temps", type=_options.PATH, metavar="DIR", help="Keep the generated sources and objects here.")
 def command(
@@ -53,6 +60,7 @@ def command(
     depfile: Path | None,
     depfile_target: Path | None,
     name: str | None,
+    link_file: Path | None,
     summary: Path | None,
     save_temps: Path | None,
     jobs: int | None,
@@ -69,7 +77,7 @@ def command(
     header = output.with_suffix(".h") if _has_header(form, emit) else None
     if form.is_folder:
         _check_folder(output)
-    files = (None if form.is_folder else output, header, depfile, summary, passes.timing)
+    files = (None if form.is_folder else output, header, depfile, link_file, summary, passes.timing)
     _check_outputs(model, [path for path in files if path is not None])
     if save_temps is not None:
         make_folder(save_temps)
@@ -100,6 +108,8 @@ def command(
         click.echo(f"warning: {warning}", err=True)
     if header is not None:
         write_if_changed(header, artifact.header)
+    if link_file is not None:
+        write_if_changed(link_file, _linker_text(artifact.summary["link"]))
     if summary is not None:
         write_if_changed(summary, json.dumps(artifact.summary, indent=2) + "\n")
     click.echo(f"{output}  {size_text(artifact.summary['size'])}  {time.monotonic() - begin:.1f} s")
@@ -111,6 +121,16 @@ def _form(emit: Sequence[str]) -> Form:
     if len(names) > 1:
         raise UserError(f"--emit: {' and '.join(names)} are two forms of a model, expected one")
     return Form(names[0])
+
+
+def _linker_text(words: Sequence[str]) -> str:
+    """Words for a compiler that links, as a file that the linker itself reads: one in a line, escaped."""
+    parts = [part for word in words for part in _linker_words(word)]
+    return "".join(re.sub(r"([\s\\'\"])", r"\\\1", part) + "\n" for part in parts)
+
+
+def _linker_words(word: str) -> Sequence[str]:
+    return word.split(",")[1:] if word.startswith("-Wl,") else (word,)
 
 
 def _has_header(form: Form, emit: Sequence[str]) -> bool:

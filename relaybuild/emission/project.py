@@ -65,7 +65,7 @@ def _lists_text(parts: Parts, made: Sequence[Group], has_test: bool) -> str:
         groups="\n".join(texts),
         all_groups="\n".join(sources),
         base_flags=_base_text(parts.is_cxx),
-        libraries=" ".join(spec.link_libs),
+        libraries=" ".join(f"-l{each}" for each in spec.link_libs),
         backends=_backends_text(spec.name, parts.backends, made),
         cxx_libraries=filled("cxx.cmake.in", **common) if parts.is_cxx else "",
         join_flags="-Wl,--force-group-allocation -Wl,--build-id=none" if parts.is_cxx else "-Wl,--build-id=none",

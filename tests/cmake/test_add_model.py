@@ -292,6 +292,22 @@ install(EXPORT all DESTINATION cmake FILE models-config.cmake NAMESPACE models::
     assert one.run(one.build / "main").stdout == "2 4 6\n"
 
 
+@pytest.mark.parametrize("generator", ["Ninja", "Unix Makefiles"])
+@pytest.mark.parametrize("kind", ["STATIC", "OBJECT"])
+def test_a_model_brings_what_its_regions_need(consumer: Consumer, kind: str, generator: str) -> None:
+    text = f"""
+relaybuild_add_model(adder MODEL models/net.onnx NAME net TARGET_ISA c {kind} OPTIONS -DUSE_EXAMPLE_JSON=ON)
+add_executable(main main.c)
+target_link_libraries(main PRIVATE adder)
+"""
+    one = project(consumer.by("cmake", generator), text)
+    one.configure()
+    one.make()
+    (link,) = one.build.rglob("net.link")
+    assert link.read_text().splitlines() == ["-lstdc++", "-lm", "-lpthread", "-ldl"]
+    assert one.run(one.build / "main").stdout == "2 4 6\n"
+
+
 def test_a_model_that_the_project_makes(consumer: Consumer) -> None:
     text = """
 add_custom_command(OUTPUT made.onnx COMMAND ${CMAKE_COMMAND} -E copy ${CMAKE_CURRENT_SOURCE_DIR}/models/net.onnx

@@ -167,6 +167,13 @@ def test_no_place_is_in_it_and_a_second_run_changes_nothing(tmp_path: Path) -> N
     assert json.loads(left[LIST])["files"].keys() == left.keys() - {LIST}
 
 
+def test_a_model_that_has_the_name_of_a_library(tmp_path: Path, tools: Bare) -> None:
+    module = relaybuild.parse(HEAD + PROGRAMS["first"])
+    for name in ("m", "dl"):
+        relaybuild.compile(module, name=name, target="c", form="project").export_library(tmp_path / name)
+        tools.build(tmp_path / name, tmp_path / f"build {name}", "-G", "Ninja")
+
+
 def test_nothing_in_it_is_global(tmp_path: Path) -> None:
     text = (project("first", tmp_path / "first", config=JSON) / "CMakeLists.txt").read_text()
     for word in ("CMAKE_SOURCE_DIR", "CMAKE_BINARY_DIR", "add_compile_options", "set(CMAKE_C_FLAGS"):

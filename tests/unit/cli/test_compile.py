@@ -14,6 +14,7 @@ from cli.conftest import Invoke
 from relaybuild import driver
 from relaybuild.artifact.request import Request
 from relaybuild.build.cache.store import Cache
+from relaybuild.build.forms import Form
 from relaybuild.driver import Event
 from relaybuild.errors import ToolError
 from relaybuild.target import Target
@@ -79,6 +80,48 @@ def test_options_reach_the_compiler(invoke: Invoke, fake: FakeDriver, tmp_path: 
     )
     assert options == {"jobs": 4, "save_temps": tmp_path / "a" / "temps", "must_hit": False}
     assert (tmp_path / "a" / "temps").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("emit", "output", "form", "files"),
+    [
+        ("static", "libmodel.a", Form.STATIC, {"libmodel.a", "libmodel.h"}),
+        ("object", "model.o", Form.OBJECT, {"model.o", "model.h"}),
+        ("shared", "model.so", Form.SHARED, {"model.so"}),
+    ],
+)
+def test_forms(
+    invoke: Invoke, fake: FakeDriver, tmp_path: Path, emit: str, output: str, form: Form, files: set[str]
+) -> None:
+    assert invoke("compile", "m.onnx", "-o", tmp_path / output, "--emit", emit).exit_code == 0
+    ((request, _),) = fake.calls
+    assert (request.form, request.name) == (form, "model")
+    assert {path.name for path in tmp_path.iterdir()} == files
+    invoke("compile", "m.onnx", "-o", tmp_path / output, "--emit", emit, "--name", "its-name")
+    assert fake.calls[-1][0].name == "its_name"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-o", "m.so", "--emit", "static"], "'m.so' is not a name for the form 'static'"),
+        (["-o", "m", "--emit", "static", "--emit", "object"], "--emit: static and object are two forms of a model"),
+        (["-o", "m", "--emit", "project", "--emit", "header"], "header is a part of the folder that project makes"),
+    ],
+)
+def test_forms_that_do_not_go_together(invoke: Invoke, fake: FakeDriver, arguments: list[str], message: str) -> None:
+    result = invoke("compile", "m.onnx", *arguments)
+    assert (result.exit_code, fake.calls) == (1, [])
+    assert message in result.stderr
+
+
+def test_what_a_linker_needs_is_written_as_it_reads_it(
+    invoke: Invoke, fake: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["/opt/a place/libx.so", "-Wl,-rpath,/opt/a place", "-lm"]
+    monkeypatch.setattr(FakeArtifact, "__init__", lambda self: setattr(self, "summary", {"size": 0, "link": words}))
+    invoke("compile", "m.onnx", "-o", tmp_path / "m.a", "--emit", "static", "--link-file", tmp_path / "m.link")
+    assert (tmp_path / "m.link").read_text() == "/opt/a\\ place/libx.so\n-rpath\n/opt/a\\ place\n-lm\n"
 
 
 def test_defaults(invoke: Invoke, fake: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
