@@ -1,6 +1,7 @@
 /* Lets memory and threads run out at every point of a model's calls, one after the other: each either succeeds or says
  * what is missing, and nothing stays behind. The model is linked; the functions that fail are in faults.c. */
 #include <functional>
+#include <thread>
 
 #include <dlfcn.h>
 
@@ -25,12 +26,34 @@ using Scenario = std::function<RbStatus()>;
 RbStatus RunAndDestroy(RbStatus created, RbInstance *instance) {
   CHECK(!created == (instance != nullptr));
   RbStatus status = created;
+  RbInstance *none = nullptr;
+  CHECK(created || model_create(-1, &none)); // the last error is another one
   for (int run = 0; run < 2 && !status; ++run) {
     status = call_run(&call, model_api(), instance);
     CHECK(status || same_outputs(&call, &expected));
   }
+  // whichever thread the region ran on, the one that asks is told
+  CHECK(status != RB_ERROR_REGION || std::strncmp(model_last_error(), "region '", 8) == 0);
   model_destroy(instance);
   return status;
+}
+
+/* Starts threads for all tasks, and gives up where one cannot be started. */
+int32_t RunElsewhere(void *, void (*task)(void *argument, int32_t thread), void *argument, int32_t count) {
+  std::vector<std::thread> threads;
+  int32_t failed = 0;
+  try {
+    for (int32_t i = 0; i < count; ++i) {
+      threads.emplace_back(task, argument, i);
+    }
+  } catch (const std::exception &) {
+    task(argument, -1);
+    failed = 1;
+  }
+  for (std::thread &thread : threads) {
+    thread.join();
+  }
+  return failed;
 }
 
 RbStatus Create(int32_t threads) {
@@ -141,6 +164,9 @@ int main() {
     relaybuild::ThreadPool pool(kThreads);
     FailsEverywhere("create_with", [&pool] { return CreateWith(pool); }, FAULT_MEMORY);
   }
+  const RbThreadPool elsewhere{nullptr, kThreads, RunElsewhere};
+  FailsEverywhere("threads elsewhere", [&] { return CreateWith(&elsewhere); }, FAULT_MEMORY);
+  FailsEverywhere("no threads elsewhere", [&] { return CreateWith(&elsewhere); }, FAULT_THREAD);
   FailsEverywhere("C++ with exceptions", [] { return Cpp(true); }, FAULT_MEMORY);
   FailsEverywhere("C++ with results", [] { return Cpp(false); }, FAULT_MEMORY);
   FailsEverywhere("threads from C++", [] { return Cpp(true); }, FAULT_THREAD);
