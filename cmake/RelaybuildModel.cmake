@@ -8,6 +8,12 @@ set(CMAKE_RELAYBUILD_CREATE_SHARED_LIBRARY
   "\"${CMAKE_COMMAND}\" -P \"${CMAKE_CURRENT_LIST_DIR}/RelaybuildPlaceLibrary.cmake\" <OBJECTS> <TARGET>"
   CACHE INTERNAL "The rule by which libraries of models get to their place")
 
+if(NOT APPLE)
+  # tells CMake that such libraries have names for loaders, and so may have versions; relaybuild writes the name
+  set(CMAKE_SHARED_LIBRARY_SONAME_RELAYBUILD_FLAG "-Wl,-soname,"
+    CACHE INTERNAL "How a library of a model is given its name")
+endif()
+
 #[[
 relaybuild_add_model(<target> MODEL <file>
   [NAME <name>]             what the functions and the header are called; default: the target's name

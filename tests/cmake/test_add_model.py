@@ -212,6 +212,30 @@ def test_it_is_installed_with_its_header(consumer: Consumer, generator: str, cma
     assert installed == {"lib/libsum.so", "include/net.h"}
 
 
+@pytest.mark.parametrize(("generator", "cmake"), PAIRS)
+def test_a_version_of_the_library(consumer: Consumer, generator: str, cmake: str) -> None:
+    versions = "set_target_properties(adder PROPERTIES VERSION 1.2.3 SOVERSION 1)\nadd_executable"
+    export = "install(TARGETS adder EXPORT all INCLUDES DESTINATION include)\n"
+    export += "install(EXPORT all DESTINATION cmake FILE models-config.cmake)\n"
+    one = project(consumer.by(cmake, generator), ADD_ONE.replace("add_executable", versions) + export)
+    one.configure(f"-DCMAKE_INSTALL_PREFIX={one.folder}/prefix", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON")
+    one.make("--target", "install")
+    names = {path.name: os.path.realpath(path) for path in (one.folder / "prefix" / "lib").iterdir()}
+    assert set(names) == {"libadder.so", "libadder.so.1", "libadder.so.1.2.3"}
+    assert len(set(names.values())) == 1
+    assert did(one) == set()
+    (one.build / places(one)[0]).with_name("libadder.so").unlink()
+    assert one.run(one.build / places(one)[1]).stdout == "2 4 6\n"
+    # whoever links the installed one looks for the name without the minor versions
+    one.build.rename(one.folder / "elsewhere")
+    text = HEAD.replace("relaybuild CONFIG", "models CONFIG") + "add_executable(main main.c)\n"
+    one.write("CMakeLists.txt", text + "target_link_libraries(main PRIVATE adder)\n")
+    one.configure(f"-DCMAKE_PREFIX_PATH={one.folder}/prefix/cmake")
+    one.make()
+    (one.folder / "prefix" / "lib" / "libadder.so").unlink()
+    assert one.run(one.build / places(one)[1]).stdout == "2 4 6\n"
+
+
 def test_python_loads_the_target(consumer: Consumer) -> None:
     one = project(consumer)
     one.configure()
