@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from runners.building import Bare, bare, tree
 from runners.command import DIGITS
+from runners.consumer import OLDEST
 
 import relaybuild
 from relaybuild.build.bundle import LIST
@@ -172,6 +173,17 @@ def test_a_model_that_has_the_name_of_a_library(tmp_path: Path, tools: Bare) -> 
     for name in ("m", "dl"):
         relaybuild.compile(module, name=name, target="c", form="project").export_library(tmp_path / name)
         tools.build(tmp_path / name, tmp_path / f"build {name}", "-G", "Ninja")
+
+
+def test_the_oldest_cmake(tmp_path: Path, tools: Bare) -> None:
+    oldest = shutil.which(OLDEST)
+    if oldest is None:
+        pytest.skip(f"{OLDEST} is not installed")
+    (tools.folder / "cmake").unlink()
+    (tools.folder / "cmake").symlink_to(Path(oldest).resolve())
+    folder = project("second", tmp_path / "second")
+    tools.build(folder, tmp_path / "out", "-G", "Ninja", "-DBUILD_SHARED_LIBS=OFF")
+    assert (tmp_path / "out" / "compile_commands.json").is_file()
 
 
 def test_nothing_in_it_is_global(tmp_path: Path) -> None:
