@@ -6,9 +6,11 @@ a vector loads a window of columns from the first that it needs, and a permutati
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import struct
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from itertools import accumulate, takewhile
+from itertools import accumulate, groupby, takewhile
+from typing import TypeVar
 
 from relaybuild.dataclass import dataclass
 from relaybuild.errors import InternalError
@@ -27,6 +29,11 @@ MOST_ELEMENTS = 8192
 HALVED = 8
 """Lanes of vectors that are put in order faster half by half, each half of a window of its own."""
 
+PERIODS = (1, 2, 3)
+"""Vectors after which tables are looked at for repeating themselves."""
+
+T = TypeVar("T")
+
 Place = Callable[[Index], Sequence[IndexLike]]
 """The logical index of a position along the axis."""
 
@@ -44,7 +51,9 @@ _UNARY: dict[str, Callable[[float], float]] = {"abs": abs, "neg": lambda a: -a}
 class Tables:
     """The values of one kernel that follow from the position along an axis of `extent` positions alone.
 
-    The vectors along the axis begin at multiples of `lanes`, but the last one ends where the axis ends.
+    The vectors along the axis begin at multiples of `lanes`, but the last one ends where the axis ends. Of all that the
+    tables have for a vector, `_fixed` has what is the same in a later one that is computed likewise, `_moving` the
+    places in memory, which are as many elements further all.
     """
 
     def __init__(self, builder: Builder, body: Body, machine: Machine, extent: int) -> None:
@@ -54,6 +63,8 @@ class Tables:
         self._extent = extent
         self._axis = Axis("column", extent - 1)
         self._names: dict[tuple[str, tuple[str, ...]], str] = {}
+        self._fixed: dict[Hashable, list[Hashable]] = {}
+        self._moving: dict[Hashable, list[tuple[int, ...]]] = {}
         self._starts = [min(start, extent - machine.lanes) for start in range(0, extent, machine.lanes)]
 
     def serve(self, place: Place) -> bool:
@@ -67,7 +78,8 @@ class Tables:
         root = self._body.rule(scalars, index, None)
         if not self._is_irregular(scalars, root):
             return False
-        return is_vectorizable(self._by_tables(scalars, root, Index.of(0), Index.of(0)), self._axis, scalars)
+        zero = Index.of(0)
+        return is_vectorizable(self._by_tables(scalars, root, zero, zero, zero), self._axis, scalars)
 
     def _is_irregular(self, scalars: ScalarBuilder, root: ScalarExpr) -> bool:
         nodes = [node for node in walk(root) if any(scalars.index_depends_on(i, self._axis) for i in indices_of(node))]
@@ -80,29 +92,75 @@ class Tables:
 
     def loop(self, place: Place) -> None:
         """Emit the loop over the axis, by the tables defined."""
+        count = len(self._starts)
+        steady = self._steady()
+        if steady is None:
+            self._vectors(place, 0, count)
+            return
+        self._vectors(place, 0, steady.begin)
+        with self._builder.loop("t", steady.repeats) as turn:
+            for k in range(steady.period):
+                like = steady.begin + k
+                start = (like + turn * steady.period) * self._lanes
+                self._vector(place, start, Index.of(like), turn * steady.step)
+        self._vectors(place, steady.end, count)
+
+    def _vectors(self, place: Place, begin: int, end: int) -> None:
+        """The vectors from number `begin` to `end`, each by its part of the tables."""
         builder, lanes, extent = self._builder, self._lanes, self._extent
-        with builder.loop("v", len(self._starts)) as v:
+        if begin == end:
+            return
+        with builder.loop("v", end, begin) as v:
             start = v * lanes
-            if extent % lanes:
+            if v.constant is not None:
+                start = Index.of(self._starts[v.constant])
+            elif extent % lanes and end == len(self._starts):
                 at = builder.axis("at", extent - lanes + 1)
                 text = f"{v} < {extent // lanes} ? {start} : {extent - lanes}"
                 builder.append(Let("ptrdiff_t", at.name, text))
                 start = Index.of(at)
-            lane = builder.axis("lane", lanes)
-            index = place(start + Index.of(lane))
-            store(builder, replace(self._body, rule=self._rule(place, start, v)), index, None, lanes, lane)
+            self._vector(place, start, v, Index.of(0))
 
-    def _rule(self, place: Place, start: Index, v: Index) -> Rule:
-        """The body's rule for vector number `v`, which begins at `start`, by tables."""
+    def _vector(self, place: Place, start: Index, like: Index, shift: Index) -> None:
+        """The vector that begins at `start`, by the tables of vector `like`, from places `shift` elements further."""
+        lane = self._builder.axis("lane", self._lanes)
+        body = replace(self._body, rule=self._rule(place, start, like, shift))
+        store(self._builder, body, place(start + Index.of(lane)), None, self._lanes, lane)
+
+    def _steady(self) -> _Steady | None:
+        """The longest stretch of vectors that are computed alike, if they are most."""
+        count = len(self._starts)
+        for period in PERIODS:
+            steps = [self._step(v, period) for v in range(period, count)]
+            runs = [_Steady.of(period, first, last, step) for first, last, step in _runs(steps)]
+            longest = max(runs, key=lambda run: run.end - run.begin, default=None)
+            if longest is not None and longest.repeats > 2 and 2 * (longest.end - longest.begin) > count:
+                return longest
+        return None
+
+    def _step(self, v: int, period: int) -> int | None:
+        """How many elements further vector `v` reads what it reads like the one `period` before; None where it does
+        not."""
+        if any(values[v] != values[v - period] for values in self._fixed.values()):
+            return None
+        steps = {
+            here - before for places in self._moving.values() for here, before in zip(places[v], places[v - period])
+        }
+        return steps.pop() if len(steps) == 1 else None
+
+    def _rule(self, place: Place, start: Index, like: Index, shift: Index) -> Rule:
+        """The body's rule for the vector that begins at `start`, by tables."""
 
         def rule(scalars: ScalarBuilder, index: Sequence[IndexLike], anchor: ScalarExpr | None) -> ScalarExpr:
             root = self._body.rule(scalars, place(Index.of(self._axis)), anchor)
-            return self._by_tables(scalars, root, start, v)
+            return self._by_tables(scalars, root, start, like, shift)
 
         return rule
 
-    def _by_tables(self, scalars: ScalarBuilder, root: ScalarExpr, start: Index, v: Index) -> ScalarExpr:
-        """`root` for vector number `v`, which begins at `start`, with all that varies taken from memory or tables."""
+    def _by_tables(
+        self, scalars: ScalarBuilder, root: ScalarExpr, start: Index, like: Index, shift: Index
+    ) -> ScalarExpr:
+        """`root` for the vector that begins at `start`, with all that varies taken from memory or tables."""
         loads: list[ScalarExpr] = []
         values: dict[int, ScalarExpr] = {}
         pending = [root]
@@ -113,17 +171,18 @@ class Tables:
             if node.op == "load":
                 loads.append(node)
             elif node.dtype == "float32" and _is_known(scalars, node, self._axis):
-                values[id(node)] = self._weight(scalars, node, v)
+                values[id(node)] = self._weight(scalars, node, like)
             else:
                 pending.extend(node.args)
         for together in self._by_row(scalars, loads):
-            values.update(self._picked(scalars, together, start, v))
+            values.update(self._picked(scalars, together, start, like, shift))
         return scalars.replaced(root, values)
 
     def _weight(self, scalars: ScalarBuilder, node: ScalarExpr, v: Index) -> ScalarExpr:
         numbers = [_value(scalars, node, x) for x in range(self._extent)]
         ordered = [numbers[start + lane] for start in self._starts for lane in range(self._lanes)]
         table = self._table("float", [c_literal(number, "float32") for number in ordered])
+        self._fixed[table] = [_single(part) for part in _parts(ordered, self._lanes)]
         return scalars.vector(f"rb_load({table} + {v * self._lanes})", "float32")
 
     def _by_row(self, scalars: ScalarBuilder, loads: Sequence[ScalarExpr]) -> list[list[ScalarExpr]]:
@@ -137,7 +196,7 @@ class Tables:
         return list(rows.values())
 
     def _picked(
-        self, scalars: ScalarBuilder, loads: Sequence[ScalarExpr], start: Index, v: Index
+        self, scalars: ScalarBuilder, loads: Sequence[ScalarExpr], start: Index, like: Index, shift: Index
     ) -> dict[int, ScalarExpr]:
         """Loads of one row, by their id: in windows that have the elements of all, where there are such."""
         columns = {id(node): self._columns(scalars, node) for node in loads}
@@ -149,8 +208,8 @@ class Tables:
             if own == list(range(self._extent)):
                 found[id(node)] = scalars.picked("rb_load", operand, row + start, "", node.dtype)
             else:
-                function, places = self._pick(own, list(columns.values()), v)
-                found[id(node)] = scalars.picked(function, operand, row, places, node.dtype)
+                function, places = self._pick(own, list(columns.values()), like)
+                found[id(node)] = scalars.picked(function, operand, row + shift, places, node.dtype)
         return found
 
     def _pick(self, own: Sequence[int], together: Sequence[Sequence[int]], v: Index) -> tuple[str, str]:
@@ -163,12 +222,17 @@ class Tables:
                 parts = list(zip(self._begins(width), firsts))
                 order = [own[at + lane] - first for at, first in parts for lane in range(width)]
                 named = self._table("int32_t", [str(first) for first in firsts])
-                places = f"{self._table('int32_t', [str(place) for place in order])} + {v * lanes}"
+                ordered = self._table("int32_t", [str(place) for place in order])
+                self._moving[named] = _parts(firsts, lanes // width)
+                self._fixed[ordered] = [*_parts(order, lanes)]
+                places = f"{ordered} + {v * lanes}"
                 if width == half:
                     return "rb_pick_halves", f", {named} + {v * 2}, {places}"
                 return "rb_pick", f" + {named}[{v}], {places}"
         order = [own[at + lane] for at in self._starts for lane in range(lanes)]
-        return "rb_gather", f", {self._table('int32_t', [str(place) for place in order])} + {v * lanes}"
+        ordered = self._table("int32_t", [str(place) for place in order])
+        self._moving[ordered] = _parts(order, lanes)
+        return "rb_gather", f", {ordered} + {v * lanes}"
 
     def _columns(self, scalars: ScalarBuilder, load: ScalarExpr) -> list[int]:
         column = _varying(scalars, load.data[1], self._axis)
@@ -192,6 +256,42 @@ class Tables:
         if key not in self._names:
             self._names[key] = self._builder.name("table")
         return self._names[key]
+
+
+@dataclass(frozen=True)
+class _Steady:
+    """Vectors `begin` to `end`, each like the one `period` before, `step` elements further."""
+
+    begin: int
+    end: int
+    period: int
+    step: int
+
+    @staticmethod
+    def of(period: int, first: int, last: int, step: int) -> _Steady:
+        """Those that vectors `first + period` to `last + period` make with the ones that they are like."""
+        repeats = (last + 1 - first) // period + 1
+        return _Steady(first, first + repeats * period, period, step)
+
+    @property
+    def repeats(self) -> int:
+        return (self.end - self.begin) // self.period
+
+
+def _runs(steps: Sequence[int | None]) -> list[tuple[int, int, int]]:
+    """(first, last, value) of each stretch of equal values that are there."""
+    grouped = groupby(range(len(steps)), key=lambda at: steps[at])
+    places = [(step, list(group)) for step, group in grouped]
+    return [(group[0], group[-1], step) for step, group in places if step is not None]
+
+
+def _parts(values: Sequence[T], size: int) -> list[tuple[T, ...]]:
+    return [tuple(values[at : at + size]) for at in range(0, len(values), size)]
+
+
+def _single(numbers: Sequence[float]) -> bytes:
+    """The numbers as a table of single precision has them."""
+    return struct.pack(f"{len(numbers)}f", *numbers)
 
 
 def with_position_tables(builder: Builder, body: Body) -> Body:

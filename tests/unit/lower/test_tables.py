@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from runners.compiled import Batch, call, runnable_targets
@@ -16,6 +18,8 @@ from relaybuild.target import Target
 TARGETS = runnable_targets()
 SIZES = ((4, 5, 9, 16), (3, 17, 6, 34), (5, 40, 7, 43), (6, 90, 5, 31), (2, 8, 4, 70), (4, 33, 4, 20))
 """Rows and columns, and those of the result."""
+PERIODIC = ((4, 65, 8, 130), (3, 50, 9, 150), (3, 32, 12, 128), (5, 100, 8, 160), (8, 260, 4, 130))
+"""The same, by factors after which columns repeat themselves: 2, 3, 4, 8/5, 1/2."""
 BLOCKED = (("NCHW", 16, 4, 5, 9, 16), ("NCHW", 35, 3, 17, 6, 34), ("NCHW", 21, 40, 7, 13, 11), ("NHWC", 19, 4, 6, 9, 8))
 """Layout, channels, rows and columns, and those of the result."""
 
@@ -26,7 +30,7 @@ BLOCKED = (("NCHW", 16, 4, 5, 9, 16), ("NCHW", 35, 3, 17, 6, 34), ("NCHW", 21, 4
 def test_resized_rows(target: str, method: str, mode: str) -> None:
     generator = np.random.default_rng(7)
     batch = Batch()
-    for rows, columns, *size in SIZES:
+    for rows, columns, *size in (*SIZES, *PERIODIC):
         data = batch.input(generator.normal(size=(2, 3, rows, columns)).astype("float32"))
         exclude = int(method == "cubic" and rows % 2 == 0)
         made = call(
@@ -63,6 +67,32 @@ def test_a_resize_of_rows_and_columns_is_one_kernel() -> None:
     steps = lower_function(legalize(Function([data], large)), Setting(machine_of(Target.parse("c")))).steps
     assert [step.kernel.title for step in steps] == ["image.resize2d, image.resize2d, nn.relu"]
     assert steps[0].kernel.scratch_bytes == 2 * 96 * 4
+
+
+def kernel_text(shape: tuple[int, ...], **attrs: object) -> str:
+    """The kernel of a linear resize of rows, for 8 lanes."""
+    data = var("x", shape)
+    made = call("image.resize2d", data, **attrs)
+    (step,) = lower_function(legalize(Function([data], made)), Setting(machine_of(Target.parse("x86-64-v3")))).steps
+    return step.kernel.named("f")
+
+
+@pytest.mark.parametrize(
+    ("columns", "width", "loop", "moves"),
+    [
+        (65, 130, "t < 15", ["t * 4"]),
+        (50, 150, "t < 5", ["t * 8"]),
+        (32, 128, "t < 14", ["t * 2"]),
+        (40, 133, "", []),
+    ],
+    ids=["twice", "three times", "four times", "by no whole factor"],
+)
+def test_columns_that_repeat_themselves_need_one_part_of_the_tables(
+    columns: int, width: int, loop: str, moves: list[str]
+) -> None:
+    text = kernel_text((1, 3, 20, columns), size=(40, width))
+    assert loop in text
+    assert sorted(set(re.findall(r"t \* \d+(?=, table)", text))) == moves
 
 
 @pytest.mark.parametrize(("width", "ahead"), [(180, 180 * 16), (20, 512), (18, None)])
