@@ -15,7 +15,7 @@ from relaybuild.lower.loop_ir import Builder, Kernel, Let
 from relaybuild.lower.machine import Machine
 from relaybuild.lower.scalar import ScalarBuilder, indices_of, walk
 from relaybuild.lower.templates.body import Body, is_heavy, pad_mask, store, stray_reads, vector_body, zero_halo
-from relaybuild.lower.templates.tables import Place, Tables, Window, staged, with_position_tables
+from relaybuild.lower.templates.tables import Place, Tables, Window, define_table, staged, with_position_tables
 from relaybuild.lower.templates.transpose import Ahead, Places, crosses, store_tile
 
 CHUNK = 4096
@@ -24,17 +24,30 @@ CHUNK = 4096
 RUN = 64
 """Elements that are written one after another where a kernel reads across the order in which it writes."""
 
-KEPT_BYTES = 1 << 14
-"""Of the rows of a staged value that lie near: half of the nearest cache. Wider rows are computed in parts."""
+KEPT_PARTS = 8
+"""Parts of the second-level cache, of which the rows of a staged value that lie near may take one. Wider rows are
+computed in parts, which costs more than to read them from there: where the output comes from memory, it comes fastest
+in the order of its addresses."""
 
 WRITES_AHEAD = 512
-"""Elements by which the output of a staged map is fetched ahead, at least, where it is large."""
+"""Elements by which the output of a staged map is fetched ahead where it is large."""
 
 FAR = 8
 """Sizes of the second-level cache from which an output is large: the third level brings lines fast enough."""
 
+LINE = 16
+"""Elements of a cache line, which rows that are written together are given in turn: a processor joins writes to the
+same line where they follow each other."""
+
 UNITS = 16
 """Parts for threads to share, at least, where a kernel can be cut."""
+
+
+class Line(NamedTuple):
+    """A row of what `body` computes, at position `y` of the last dimension but one."""
+
+    body: Body
+    y: Index
 
 
 def map_kernel(body: Body, machine: Machine) -> Kernel:
@@ -52,10 +65,10 @@ def _blocked_map(body: Body, machine: Machine) -> Kernel:
         body, stage, window = staged(builder, _fetching(body, machine), body.stage, columns=True)
 
         width = out.shape[3]
-        parts = -(-width * BLOCK * window.rows * 4 // KEPT_BYTES)
+        parts = -(-width * BLOCK * window.rows * 4 * KEPT_PARTS // machine.l2_bytes)
         size = -(-width // parts)
 
-        def row(line: Body, part: Index, y: Index) -> None:
+        def rows(lines: Sequence[Line], part: Index) -> None:
             plane = part // parts
             block, image = plane % out.num_blocks, plane // out.num_blocks
             begin = part % parts * size
@@ -63,34 +76,31 @@ def _blocked_map(body: Body, machine: Machine) -> Kernel:
             if parts > 1:
                 past = (begin + size).as_factor()
                 end = Index.opaque(builder.let("ptrdiff_t", "end", f"{past} < {width} ? {past} : {width}"))
-            _blocked_row(builder, line, machine, (image, block, y), (begin, end), masked=line is body)
-            if line is body and parts == 1:
-                zero_halo(builder, body.output, image, block, y, 1)
-            elif line is body and any(out.halo):
+            written = lines[0].body is body
+            _blocked_rows(builder, lines, machine, (image, block), (begin, end), masked=written)
+            if written and parts == 1:
+                zero_halo(builder, body.output, image, block, lines[0].y, len(lines))
+            elif written and any(out.halo):
                 with builder.branch(f"{begin} == 0"):
-                    zero_halo(builder, body.output, image, block, y, 1)
+                    zero_halo(builder, body.output, image, block, lines[0].y, len(lines))
 
-        _staged_rows(builder, body, stage, window, batch * out.num_blocks * parts, row)
+        _staged_rows(builder, body, stage, window, batch * out.num_blocks * parts, rows, paired=not is_heavy(body))
         return body.kernel(builder.body, machine.lanes, window.bytes_of(stage))
     body = with_position_tables(builder, body)
     with builder.share(batch * out.num_blocks * height) as unit:
         y = builder.let_index("y", unit % height)
         block = builder.let_index("block", unit // height % out.num_blocks)
         image = builder.let_index("image", unit // (height * out.num_blocks))
-        _blocked_row(builder, body, machine, (image, block, y), None, masked=True)
+        _blocked_rows(builder, [Line(body, y)], machine, (image, block), None, masked=True)
         zero_halo(builder, body.output, image, block, y, 1)
     return body.kernel(builder.body, machine.lanes)
 
 
 def _fetching(body: Body, machine: Machine) -> Body:
-    """The body of a map that writes more than it reads, fetching what it will write where that lies far.
-
-    In channel blocks that is the same place of the next row: of a row, only a part may be written.
-    """
-    layout = body.output.layout
-    if 4 * layout.size <= FAR * machine.l2_bytes:
+    """The body of a map that writes more than it reads, fetching what it will write where that lies far."""
+    if 4 * body.output.layout.size <= FAR * machine.l2_bytes:
         return body
-    return replace(body, ahead=max(WRITES_AHEAD, layout.strides[-2] if layout.block > 1 else 0))
+    return replace(body, ahead=WRITES_AHEAD)
 
 
 def _staged_rows(
@@ -99,55 +109,89 @@ def _staged_rows(
     stage: Body,
     window: Window,
     planes: int,
-    row: Callable[[Body, Index, Index], None],
+    rows: Callable[[Sequence[Line], Index], None],
+    *,
+    paired: bool,
 ) -> None:
-    """Bands of rows of each plane, by `row(body or stage, plane, row)`: before a row of the output, those rows of the
-    stage that it is the first to read."""
+    """Bands of rows of each plane, by `rows(lines of body or stage, plane)`: before a row of the output, those rows of
+    the stage that it is the first to read. Where they may be `paired`, rows of the output that read the same are
+    computed together."""
     height = body.output.layout.shape[-2]
-    bands = min(height, -(-UNITS // planes))
+    begins = window.pairs() if paired else list(range(height))
+    count = len(begins)
+    firsts, lasts = (
+        define_table(builder, "int32_t", [str(bounds[row]) for row in begins])
+        for bounds in (window.firsts, window.lasts)
+    )
+    bands = min(count, -(-UNITS // planes))
     with builder.share(planes * bands) as unit:
         plane = builder.let_index("plane", unit // bands)
         band = unit % bands
-        first = builder.let_index("top", band * height // bands)
+        first = builder.let_index("top", band * count // bands)
         ready = builder.declare("ptrdiff_t", "ready")
         builder.assign(ready, "0")
-        with builder.loop("y", (band + 1) * height // bands, first, last=height - 1) as y:
-            least = builder.let("ptrdiff_t", "least", f"{window.first}[{y}]")
+        with builder.loop("y" if count == height else "pair", (band + 1) * count // bands, first, last=count - 1) as at:
+            least = builder.let("ptrdiff_t", "least", f"{firsts}[{at}]")
             begin = builder.let("ptrdiff_t", "begin", f"{ready} < {least} ? {least} : {ready}")
-            builder.assign(ready, f"{window.last}[{y}] + 1")
+            builder.assign(ready, f"{lasts}[{at}] + 1")
             last = stage.output.layout.shape[-2] - 1
             with builder.loop("r", Index.opaque(ready), Index.opaque(begin), last=last) as r:
                 ctype = c_type(stage.output.dtype)
                 line = (r % window.rows) * window.pitch
                 builder.evaluate(f"{ctype} *const {stage.target} = {window.name} + {line}")
-                row(stage, plane, r)
-            row(body, plane, y)
+                rows([Line(stage, r)], plane)
+            if count == height:
+                rows([Line(body, at)], plane)
+            else:
+                _pair(builder, body, window, begins, at, lambda lines: rows(lines, plane))
 
 
-def _blocked_row(
+def _pair(
     builder: Builder,
     body: Body,
+    window: Window,
+    begins: Sequence[int],
+    at: Index,
+    rows: Callable[[Sequence[Line]], None],
+) -> None:
+    """The row of the output that begins pair number `at`, and the one that joins it, if one does."""
+    height = body.output.layout.shape[-2]
+    table = define_table(builder, "int32_t", [str(row) for row in (*begins, height)])
+    y, following = builder.axis("y", height), builder.axis("following", height)
+    builder.append(Let("ptrdiff_t", y.name, f"{table}[{at}]"))
+    leading = Line(body, Index.of(y))
+    with builder.branch(f"{table}[{at + 1}] - {leading.y} == 2") as branch:
+        builder.append(Let("ptrdiff_t", following.name, str(leading.y + 1)))
+        rows([leading, Line(replace(body, rule=window.follow(following, y)), Index.of(following))])
+    with builder.block(branch.otherwise):
+        rows([leading])
+
+
+def _blocked_rows(
+    builder: Builder,
+    lines: Sequence[Line],
     machine: Machine,
-    at: tuple[Index, Index, Index],
+    at: tuple[Index, Index],
     columns: tuple[Index, Index] | None,
     *,
     masked: bool,
 ) -> None:
-    """A row of pixels, or the `columns` of it, of one channel block, `at` (image, block, row); `masked` says that pad
-    lanes must be zero."""
+    """Rows of pixels, or the `columns` of them, of one channel block, `at` (image, block), pixel by pixel; `masked`
+    says that pad lanes must be zero. What holds of the first of the rows holds of all."""
+    body, y = lines[0]
     out = body.output.layout
-    image, block, y = at
+    image, block = at
     lane = Axis("lane", machine.lanes - 1)
     probe = [image, block * BLOCK + Index.of(lane), y, Index.of(Axis("x", out.shape[3] - 1))]
     if machine.lanes == 1 or not vector_body(body, probe, lane, anchored=False):
-        _blocked_lanes(builder, body, at, columns)
+        _blocked_lanes(builder, lines, at, columns)
     elif out.has_pad_lanes and stray_reads(body, probe, lane, anchored=False):
         with builder.branch(f"{block} < {out.num_blocks - 1}") as branch:
-            _blocked_vectors(builder, body, machine, at, columns, whole=True)
+            _blocked_vectors(builder, lines, machine, at, columns, whole=True)
         with builder.block(branch.otherwise):
-            _blocked_lanes(builder, body, at, columns)
+            _blocked_lanes(builder, lines, at, columns)
     else:
-        _blocked_vectors(builder, body, machine, at, columns, whole=not masked)
+        _blocked_vectors(builder, lines, machine, at, columns, whole=not masked)
 
 
 def _pixels(builder: Builder, body: Body, columns: tuple[Index, Index] | None) -> AbstractContextManager[Index]:
@@ -159,9 +203,9 @@ def _pixels(builder: Builder, body: Body, columns: tuple[Index, Index] | None) -
 
 def _blocked_vectors(
     builder: Builder,
-    body: Body,
+    lines: Sequence[Line],
     machine: Machine,
-    at: tuple[Index, Index, Index],
+    at: tuple[Index, Index],
     columns: tuple[Index, Index] | None,
     *,
     whole: bool = False,
@@ -170,31 +214,34 @@ def _blocked_vectors(
 
     All vectors of a pixel are computed after each other, since they are of one cache line, unless that is much code.
     """
+    body, y = lines[0]
     out = body.output.layout
     halves = BLOCK // machine.lanes
-    image, block, y = at
+    image, block = at
     if columns is None and (whole or not out.has_pad_lanes) and _crosses_pixels(body, machine):
-        _blocked_squares(builder, body, machine, at)
+        _blocked_squares(builder, body, machine, (image, block, y))
         return
 
     def mask_of(half: Index) -> str | None:
         return None if whole else pad_mask(builder, out, block, half, machine.lanes)
 
-    def put(half: Index, x: Index, mask: str | None) -> None:
+    def put(line: Line, half: Index, x: Index, mask: str | None) -> None:
         lane = builder.axis("lane", machine.lanes)
-        index = [image, block * BLOCK + half * machine.lanes + Index.of(lane), y, x]
-        store(builder, body, index, None, machine.lanes, lane, mask)
+        index = [image, block * BLOCK + half * machine.lanes + Index.of(lane), line.y, x]
+        store(builder, line.body, index, None, machine.lanes, lane, mask)
 
     if is_heavy(body):
         with builder.loop("h", halves) as h:
             mask = mask_of(h)
             with _pixels(builder, body, columns) as x:
-                put(h, x, mask)
+                for line in lines:
+                    put(line, h, x, mask)
         return
     masks = [mask_of(Index.of(half)) for half in range(halves)]
     with _pixels(builder, body, columns) as x:
-        for half, mask in enumerate(masks):
-            put(Index.of(half), x, mask)
+        for line in lines:
+            for half, mask in enumerate(masks):
+                put(line, Index.of(half), x, mask)
 
 
 def _pixel_places(at: tuple[Index, Index, Index], start: Index, x: Index) -> Places:
@@ -238,20 +285,26 @@ def _blocked_squares(builder: Builder, body: Body, machine: Machine, at: tuple[I
 
 
 def _blocked_lanes(
-    builder: Builder, body: Body, at: tuple[Index, Index, Index], columns: tuple[Index, Index] | None
+    builder: Builder, lines: Sequence[Line], at: tuple[Index, Index], columns: tuple[Index, Index] | None
 ) -> None:
-    out = body.output.layout
-    image, block, y = at
+    out = lines[0].body.output.layout
+    image, block = at
     channels = out.shape[1]
-    with _pixels(builder, body, columns) as x, builder.loop("l", BLOCK) as lane:
-        index: Sequence[IndexLike] = [image, block * BLOCK + lane, y, x]
+    with _pixels(builder, lines[0].body, columns) as x, builder.loop("l", BLOCK) as lane:
+        indices = [[image, block * BLOCK + lane, line.y, x] for line in lines]
+
+        def put() -> None:
+            for line, index in zip(lines, indices):
+                store(builder, line.body, index, None, 1, None)
+
         if channels % BLOCK == 0:
-            store(builder, body, index, None, 1, None)
+            put()
             return
         with builder.branch(f"{block * BLOCK + lane} < {channels}") as branch:
-            store(builder, body, index, None, 1, None)
+            put()
         with builder.block(branch.otherwise):
-            builder.assign(f"{body.target}[{out.address(index)}]", "0")
+            for line, index in zip(lines, indices):
+                builder.assign(f"{line.body.target}[{out.address(index)}]", "0")
 
 
 def copy_channels_kernel(body: Body, begin: int, machine: Machine) -> Kernel:
@@ -346,7 +399,7 @@ def _row_major_map(body: Body, machine: Machine) -> Kernel:
         if chunks > 1:
             past = (begin + length).as_factor()
             end = Index.opaque(builder.let("ptrdiff_t", "end", f"{past} < {inner} ? {past} : {inner}"))
-        _inner_loop(builder, body, machine, _row_places(shape, groups, counters), inner, (begin, end))
+        _inner_loop(builder, [(body, _row_places(shape, groups, counters))], machine, inner, (begin, end))
     _zero_row_major_halo(builder, body)
     return body.kernel(builder.body, machine.lanes)
 
@@ -360,15 +413,18 @@ def _staged_row_major_map(builder: Builder, body: Body, stage: Body, machine: Ma
         if served[id(each)]:
             tables[id(each)].define()
 
-    def row(line: Body, plane: Index, y: Index) -> None:
-        before = [*delinearize(plane, outer), y]
-        if served[id(line)]:
-            tables[id(line)].loop(_behind(before))
+    def rows(lines: Sequence[Line], plane: Index) -> None:
+        line = lines[0].body
+        places = [_behind([*delinearize(plane, outer), y]) for _body, y in lines]
+        if served.get(id(line)):
+            tables[id(line)].loop(places[0])
         else:
             width = line.output.layout.shape[-1]
-            _inner_loop(builder, line, machine, _behind(before), width, (Index.of(0), Index.of(width)))
+            bodies = [(each.body, place) for each, place in zip(lines, places)]
+            _inner_loop(builder, bodies, machine, width, (Index.of(0), Index.of(width)))
 
-    _staged_rows(builder, body, stage, window, _product(outer), row)
+    paired = not served[id(body)] and not is_heavy(body)
+    _staged_rows(builder, body, stage, window, _product(outer), rows, paired=paired)
     _zero_row_major_halo(builder, body)
     return body.kernel(builder.body, machine.lanes, window.bytes_of(stage))
 
@@ -585,34 +641,60 @@ def _not_past(builder: Builder, position: Index, last: int) -> Index:
 
 
 def _inner_loop(
-    builder: Builder, body: Body, machine: Machine, place: Place, inner: int, bounds: tuple[Index, Index]
+    builder: Builder,
+    bodies: Sequence[tuple[Body, Place]],
+    machine: Machine,
+    inner: int,
+    bounds: tuple[Index, Index],
 ) -> None:
-    """Vectors as far as they go, then single elements; the last vector of a whole row overlaps the one before."""
+    """Vectors as far as they go, then single elements; the last vector of a whole row overlaps the one before.
+
+    Of several bodies, each at its places, runs are computed in turn; what holds of the first holds of all.
+    """
+    body, place = bodies[0]
     lanes = machine.lanes
     begin, end = bounds
     lane = Axis("lane", lanes - 1)
     probe = place(Index.of(Axis("probe", inner - lanes)) + Index.of(lane))
     contiguous = body.output.layout.address(probe).coefficient(lane) == 1
-
-    def put(v: Index) -> None:
-        axis = builder.axis("lane", lanes)
-        store(builder, body, place(v + Index.of(axis)), None, lanes, axis)
-
     if lanes > 1 and inner >= lanes and contiguous and vector_body(body, probe, lane, anchored=False):
         stop = Index.of(inner // lanes * lanes)
         whole = end.constant == inner
         if not whole:
             count = f"({end} - {begin.as_factor()}) / {lanes} * {lanes}"
             stop = Index.opaque(builder.let("ptrdiff_t", "stop", f"{begin} + {count}"))
-        with builder.loop("v", stop, begin, step=lanes, last=inner - lanes) as v:
-            put(v)
+        if whole and len(bodies) > 1:
+            lines = Index.of(inner // LINE * LINE)
+            _vectors(builder, bodies, machine, (begin, lines), LINE, inner)
+            begin = lines
+        _vectors(builder, bodies, machine, (begin, stop), lanes, inner)
         if whole:
             if inner % lanes:
-                put(Index.of(inner - lanes))
+                _vectors(builder, bodies, machine, (Index.of(inner - lanes), Index.of(inner)), lanes, inner)
             return
         begin = stop
     with builder.loop("x", end, begin, last=inner - 1) as x:
-        store(builder, body, place(x), None, 1, None)
+        for body, place in bodies:
+            store(builder, body, place(x), None, 1, None)
+
+
+def _vectors(
+    builder: Builder,
+    bodies: Sequence[tuple[Body, Place]],
+    machine: Machine,
+    bounds: tuple[Index, Index],
+    run: int,
+    inner: int,
+) -> None:
+    """Vectors of all bodies within the bounds, `run` elements of each body in turn, in a row of `inner` elements."""
+    begin, stop = bounds
+    if begin == stop:
+        return
+    with builder.loop("v", stop, begin, step=run, last=inner - run) as v:
+        for body, place in bodies:
+            for at in range(0, run, machine.lanes):
+                axis = builder.axis("lane", machine.lanes)
+                store(builder, body, place(v + at + Index.of(axis)), None, machine.lanes, axis)
 
 
 def _expand(shape: Sequence[int], groups: Sequence[Sequence[int]], counters: Sequence[Index]) -> list[Index]:

@@ -7,7 +7,7 @@ a vector loads a window of columns from the first that it needs, and a permutati
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, groupby, takewhile
 from typing import TypeVar
@@ -302,12 +302,18 @@ def with_position_tables(builder: Builder, body: Body) -> Body:
 
 @dataclass(frozen=True)
 class Window:
-    """The rows of a staged value that are kept, each in place of the one `rows` before it: `first` and `last` are the C
-    names of tables of the rows that are to be there for a row of the output, `name` is that of the memory, in which
-    rows are `pitch` elements apart."""
+    """The rows of a staged value that are kept, each in place of the one `rows` before it: `firsts` and `lasts` are the
+    rows that are to be there for each row of the output, `name` is the C name of the memory, in which rows are `pitch`
+    elements apart.
 
-    first: str
-    last: str
+    `joins` tells which rows of the output read what the one before reads. `follow(axis, leader)` is the body's rule for
+    such a row, at position `axis`, behind the one at `leader`: equal loads are equal text.
+    """
+
+    firsts: tuple[int, ...]
+    lasts: tuple[int, ...]
+    joins: tuple[bool, ...]
+    follow: Callable[[Axis, Axis], Rule]
     name: str
     rows: int
     pitch: int
@@ -315,6 +321,14 @@ class Window:
     def bytes_of(self, stage: Body) -> int:
         """The size of the memory."""
         return self.rows * self.pitch * dtype_itemsize(stage.output.dtype)
+
+    def pairs(self) -> list[int]:
+        """Where the rows of the output begin that are one or, where they may be, two."""
+        begins: list[int] = []
+        for row, joins in enumerate(self.joins):
+            if not (joins and begins[-1] == row - 1):
+                begins.append(row)
+        return begins
 
 
 def staged(builder: Builder, body: Body, stage: Body, *, columns: bool) -> tuple[Body, Body, Window]:
@@ -327,19 +341,19 @@ def staged(builder: Builder, body: Body, stage: Body, *, columns: bool) -> tuple
     read = tables.rows_read()
     lasts = list(accumulate(map(max, read), max))
     firsts = list(accumulate(map(min, reversed(read)), min))[::-1]
+    joins = (False, *(here == before for here, before in zip(read[1:], read)))
     layout = stage.output.layout
     tables.kept = 1 + max(last - first for first, last in zip(firsts, lasts))
     pitch = layout.strides[-2] if layout.block == 1 else layout.strides[2]
-    names = [_define(builder, "int32_t", [str(row) for row in rows]) for rows in (firsts, lasts)]
     ctype = c_type(stage.output.dtype)
     builder.evaluate(f"{ctype} *const {stage.target} = ({ctype} *)scratch")
-    window = Window(names[0], names[1], stage.target, tables.kept, pitch)
+    window = Window(tuple(firsts), tuple(lasts), joins, tables.following, stage.target, tables.kept, pitch)
     row = replace(layout, strides=(*(0 for _ in layout.shape[1:]), layout.block))
     line = replace(stage, output=replace(stage.output, layout=row), target=builder.name("line"))
     return tables.define(builder), _PositionTables(line, columns=columns).define(builder), window
 
 
-def _define(builder: Builder, ctype: str, values: Sequence[str]) -> str:
+def define_table(builder: Builder, ctype: str, values: Sequence[str]) -> str:
     """A table at the kernel's beginning; returns its name."""
     name = builder.name("table")
     table = Evaluate(f"static const {ctype} {name}[{len(values)}] = {{{', '.join(values)}}}")
@@ -369,7 +383,7 @@ class _PositionTables:
     def define(self, builder: Builder) -> Body:
         """The body by tables, which are emitted."""
         self.rule(ScalarBuilder(), [Index.of(axis) for axis in self._axes()], None)
-        names = [_define(builder, ctype, values) for ctype, values in self.numbers]
+        names = [define_table(builder, ctype, values) for ctype, values in self.numbers]
         return replace(self._body, rule=self.rule, tables=tuple(names))
 
     def rows_read(self) -> list[list[int]]:
@@ -403,30 +417,46 @@ class _PositionTables:
 
     def rule(self, scalars: ScalarBuilder, index: Sequence[IndexLike], anchor: ScalarExpr | None) -> ScalarExpr:
         """The body's rule, by tables."""
+        return self._by_tables(scalars, index, anchor, {})
+
+    def following(self, axis: Axis, leader: Axis) -> Rule:
+        """The body's rule at row `axis`, which reads the rows of the stage that row `leader` reads."""
+        return lambda scalars, index, anchor: self._by_tables(scalars, index, anchor, {axis: leader})
+
+    def _by_tables(
+        self,
+        scalars: ScalarBuilder,
+        index: Sequence[IndexLike],
+        anchor: ScalarExpr | None,
+        leaders: Mapping[Axis, Axis],
+    ) -> ScalarExpr:
         root = self._body.rule(scalars, index, anchor)
         shape = self._body.output.layout.shape
         for dimension in self._dimensions:
             position = Index.of(index[dimension])
             for axis in position.axes():
                 if axis.last == shape[dimension] - 1 and Index.of(axis) == position:
-                    root = self._along(scalars, root, axis, dimension)
+                    if dimension == len(shape) - 2:
+                        root = self._kept_rows(scalars, root, axis, leaders.get(axis, axis))
+                    root = self._along(scalars, root, axis)
         return root
 
-    def _along(self, scalars: ScalarBuilder, root: ScalarExpr, axis: Axis, dimension: int) -> ScalarExpr:
-        if dimension == len(self._body.output.layout.shape) - 2:
-            kept = {id(load): self._kept(scalars, load, axis) for load in self._staged_loads(root)}
-            root = scalars.replaced(root, kept)
+    def _along(self, scalars: ScalarBuilder, root: ScalarExpr, axis: Axis) -> ScalarExpr:
         if axis.last is None or not 0 < axis.last < MOST_ELEMENTS:
             return root
         return scalars.replaced(root, self._known(scalars, root, axis))
 
-    def _kept(self, scalars: ScalarBuilder, load: ScalarExpr, axis: Axis) -> ScalarExpr:
-        """The load from where the row is kept."""
+    def _kept_rows(self, scalars: ScalarBuilder, root: ScalarExpr, axis: Axis, leader: Axis) -> ScalarExpr:
+        """`root` at row `axis`, with loads from where the rows are kept that are there for row `leader`."""
+        loads = self._staged_loads(root)
+        return scalars.replaced(root, {id(load): self._kept(scalars, load, axis, leader) for load in loads})
+
+    def _kept(self, scalars: ScalarBuilder, load: ScalarExpr, axis: Axis, leader: Axis) -> ScalarExpr:
         assert self._stage is not None
         operand, address = load.data
         pitch = self._stage.strides[-2]
         places = [row % self.kept * pitch for row in self._rows(scalars, load, axis)]
-        at = scalars.to_index(self._table(scalars, "int32", places, axis))
+        at = scalars.to_index(self._table(scalars, "int32", places, leader))
         return scalars.load(operand, address - self._row(scalars, address, axis) + at, load.dtype)
 
     def _known(self, scalars: ScalarBuilder, root: ScalarExpr, axis: Axis) -> dict[int, ScalarExpr]:

@@ -95,8 +95,17 @@ def test_columns_that_repeat_themselves_need_one_part_of_the_tables(
     assert sorted(set(re.findall(r"t \* \d+(?=, table)", text))) == moves
 
 
-@pytest.mark.parametrize(("width", "ahead"), [(180, 180 * 16), (20, 512), (18, None)])
-def test_a_large_output_in_blocks_is_fetched_a_row_ahead(width: int, ahead: int | None) -> None:
+def test_rows_that_read_the_same_are_computed_together() -> None:
+    twice = kernel_text((1, 3, 20, 50), size=(40, 100))
+    begins = ", ".join(map(str, (0, *range(1, 39, 2), 39, 40)))
+    assert f"[22] = {{{begins}}};" in twice
+    joined = twice[twice.index("== 2)") : twice.index("} else {")]
+    assert re.search(r"< 96; v\d* \+= 16", joined)
+    assert "following" not in kernel_text((1, 3, 20, 50), size=(10, 100))
+
+
+@pytest.mark.parametrize(("width", "ahead"), [(180, 512), (18, None)])
+def test_a_large_output_in_blocks_is_fetched_ahead(width: int, ahead: int | None) -> None:
     data = call("nn.max_pool2d", var("x", (1, 32, 90, width // 2)), pool_size=(1, 1))
     large = call("nn.max_pool2d", call("image.resize2d", data, size=(1640, width)), pool_size=(1, 1))
     machine = machine_of(Target.parse("x86-64-v3"))
