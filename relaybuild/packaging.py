@@ -8,7 +8,7 @@ from pathlib import Path
 
 from relaybuild.build.cxx import probe_cxx
 from relaybuild.build.library import LibrarySpec, Unit, build_library
-from relaybuild.build.toolchain import KERNEL_CFLAGS, probe
+from relaybuild.build.toolchain import probe
 from relaybuild.runtime.csource import CSourceModule
 from relaybuild.runtime.sources import cxx_sources, include_dir, packed_sources
 
@@ -28,7 +28,7 @@ def export_csource(
     does not compile or needs what no library has.
     """
     toolchain = probe(cc)
-    own = Unit("module", module.code, (*KERNEL_CFLAGS, *flags), module.language, tuple(include_dirs))
+    own = Unit("module", module.code, (*toolchain.kernel_cflags, *flags), module.language, tuple(include_dirs))
     is_cxx = module.language == "c++"
     shared = [Unit(source.stem, source.read_text(encoding="utf-8")) for source in packed_sources()]
     if is_cxx:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relaybuild.build.library import LibrarySpec, Unit, build_library
-from relaybuild.build.toolchain import KERNEL_CFLAGS, Toolchain
+from relaybuild.build.toolchain import Toolchain
 from relaybuild.contrib.host.anchor import Setting
 from relaybuild.contrib.host.codegen import machine_of
 from relaybuild.contrib.host.legalize import legalize
@@ -128,7 +128,7 @@ def build_timer(
 
     What is in `folder` from an earlier build and has not changed is not compiled again.
     """
-    flags = (*KERNEL_CFLAGS, *target.cflags)
+    flags = (*toolchain.kernel_cflags, *target.cflags)
     timing = (Path(__file__).parent / "timing.c").read_text(encoding="utf-8")
     units = [Unit(stage.symbol, stage.text, flags) for kernel in kernels for stage in kernel.stages]
     units.append(Unit("timing", timing, (*flags, f"-DRB_LANES={target.vector_lanes}")))

@@ -10,7 +10,6 @@ from relaybuild.backends.generation import Region
 from relaybuild.backends.selection import Selection, cmake_file
 from relaybuild.build.configure import BackendSettings
 from relaybuild.build.library import Unit
-from relaybuild.build.toolchain import KERNEL_CFLAGS
 from relaybuild.dataclass import dataclass
 from relaybuild.errors import UserError
 from relaybuild.partition.backend import Backend, SourceUnit, all_backends
@@ -71,17 +70,20 @@ class _Brought:
         flags = (*self.flags, *unit.compiler_flags(hot_flags))
         return Unit(unit.name, unit.text, flags, unit.language, self.include_dirs)
 
-    def runtime_units(self) -> list[Unit]:
+    def runtime_units(self, hot_flags: Sequence[str]) -> list[Unit]:
         """What comes with the backend: it may carry arithmetic, and is compiled for every processor of its kind."""
         if self.backend.folder is None:
             return []
         files = [self.backend.folder / source for source in self.backend.runtime_sources]
-        flags = (*KERNEL_CFLAGS, *self.flags)
+        flags = (*hot_flags, *self.flags)
         return [_file_unit(f"{self.backend.name}_{file.stem}", file, flags, self.include_dirs) for file in files]
 
 
-def region_sources(regions: Sequence[Region], selection: Selection, hot_flags: Sequence[str]) -> RegionSources:
-    """What the regions of a library need; `hot_flags` are for units that carry arithmetic.
+def region_sources(
+    regions: Sequence[Region], selection: Selection, hot_flags: Sequence[str], plain_flags: Sequence[str]
+) -> RegionSources:
+    """What the regions of a library need; `hot_flags` are for units that carry arithmetic for the library's target,
+    `plain_flags` for those that carry it for every processor.
 
     Raises UserError for a blob whose type key no backend has a runtime for.
     """
@@ -89,7 +91,7 @@ def region_sources(regions: Sequence[Region], selection: Selection, hot_flags: S
         return RegionSources()
     brought = {tag: _Brought(each, selection.of(each)) for tag, each in _needed_backends(regions).items()}
     units = [brought[region.backend.tag].unit(unit, hot_flags) for region in regions for unit in region.code.units]
-    units += [unit for each in brought.values() for unit in each.runtime_units()]
+    units += [unit for each in brought.values() for unit in each.runtime_units(plain_flags)]
     libraries = tuple(dict.fromkeys(library for each in brought.values() for library in each.libraries))
     tables = [region_unit(region.ports, region.code, _framed(region)) for region in regions]
     tables.append(library_unit(_modules(regions), "relaybuild", _sonames(libraries)))
@@ -106,7 +108,7 @@ def _by_backend(brought: Iterable[_Brought], regions: Sequence[Region]) -> Itera
         backend = each.backend
         own = [region for region in regions if region.backend.tag == backend.tag]
         names = [unit.name for region in own for unit in region.code.units]
-        names += [unit.name for unit in each.runtime_units()]
+        names += [unit.name for unit in each.runtime_units(())]
         read = [region for region in regions if region.code.blob and region.code.blob.type_key == backend.type_key]
         symbols = tuple(dict.fromkeys(region.ports.symbol for region in (*own, *read)))
         place = cmake_file(backend)

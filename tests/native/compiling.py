@@ -10,9 +10,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from runners.compiled import build_together, difference
+from runners.compiled import build_together, compiler, difference
 
-from relaybuild.build.toolchain import KERNEL_CFLAGS
 from relaybuild.compilation.weights import evaluate_weights
 from relaybuild.contrib.host.codegen import generate as host_code
 from relaybuild.ir.infer import infer_types
@@ -40,7 +39,7 @@ def generated(program: IRModule | str, target: str = "c", *, passes: bool = True
     inputs = tuple(f"x{n}" for n in range(sum(len(flat_types(param.checked_type)) for param in main.params)))
     outputs = tuple(f"y{n}" for n in range(len(flat_types(main.body.checked_type))))
     chosen = Target.parse(target)
-    flags = (*KERNEL_CFLAGS, *chosen.cflags)
+    flags = (*compiler().kernel_cflags, *chosen.cflags)
     options = CodegenOptions("model", "model", chosen, flags, inputs, outputs, opt_level=3, module=module)
     return host_code(main, options)
 

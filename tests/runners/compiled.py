@@ -5,6 +5,7 @@ Every comparison runs the library on NaNs first, so that what a run leaves in pa
 
 from __future__ import annotations
 
+import functools
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 import relaybuild.contrib.host.program
 from relaybuild.build.library import LibrarySpec, Unit, build_library
-from relaybuild.build.toolchain import KERNEL_CFLAGS, probe
+from relaybuild.build.toolchain import Toolchain, probe
 from relaybuild.compilation.weights import evaluate_weights
 from relaybuild.contrib.host.codegen import generate as host_code
 from relaybuild.ir.expr import Constant, Expr, Function, Tuple, TupleGetItem, Var, const, var
@@ -103,6 +104,12 @@ class Batch:
         assert not problems, "\n".join(problems)
 
 
+@functools.cache
+def compiler() -> Toolchain:
+    """The compiler of all tests, tried once."""
+    return probe(None)
+
+
 def generate(function: Function, target: str, opt_level: int = 3) -> GeneratedCode:
     """The host's code of a function, after the passes."""
     with PassContext(opt_level=opt_level):
@@ -112,7 +119,7 @@ def generate(function: Function, target: str, opt_level: int = 3) -> GeneratedCo
     inputs = tuple(f"x{number}" for number in range(len(main.params)))
     outputs = tuple(f"y{number}" for number in range(count))
     options = CodegenOptions(
-        "model", "model", chosen, (*KERNEL_CFLAGS, *chosen.cflags), inputs, outputs, opt_level=opt_level
+        "model", "model", chosen, (*compiler().kernel_cflags, *chosen.cflags), inputs, outputs, opt_level=opt_level
     )
     return host_code(main, options)
 
@@ -135,13 +142,13 @@ def run(
 def build_together(code: GeneratedCode, target: str, path: Path) -> None:
     """As the driver builds a library, but with all kernels in a few units, which compile faster."""
     kernels = [unit.text for unit in code.units if unit.hot]
-    flags = (*KERNEL_CFLAGS, "-O1", *Target.parse(target).cflags)
+    flags = (*compiler().kernel_cflags, "-O1", *Target.parse(target).cflags)
     units = [Unit(f"kernels{part}", "\n".join(kernels[part::UNITS]), flags) for part in range(UNITS)]
     units += [Unit(unit.name, unit.text) for unit in code.units if not unit.hot]
     units += [Unit(source.stem, source.read_text(encoding="utf-8")) for source in model_sources()]
     include_dirs = (include_dir(), kernel_include_dir())
     spec = LibrarySpec("model", tuple(units), include_dirs, evaluate_weights(code))
-    build_library(spec, probe(None), path.parent / "build", path, jobs=2)
+    build_library(spec, compiler(), path.parent / "build", path, jobs=2)
 
 
 def poisoned(argument: Array) -> Array:

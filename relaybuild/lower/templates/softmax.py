@@ -255,7 +255,7 @@ def _short_row(writer: _Writer, before: Sequence[Index], width: int) -> None:
     """A row shorter than a vector, copied to one whose pad lanes repeat its first value."""
     builder, lanes = writer.builder, writer.lanes
     row = builder.declare("float", "row", (lanes,))
-    with builder.loop("x", width) as x:
+    with builder.loop("x", width, unroll=True) as x:
         builder.assign(f"{row}[{x}]", writer.scalar([*before, x]))
     with builder.loop("x", lanes, width, unroll=True) as x:
         builder.assign(f"{row}[{x}]", f"{row}[0]")
@@ -265,7 +265,7 @@ def _short_row(writer: _Writer, before: Sequence[Index], width: int) -> None:
     scale = _scale(writer, f"rb_sum_lanes(rb_and({e}, ~{tail_mask(lanes, lanes - width)}))", vector=False)
     value = shifted if writer.softmax.log else e
     builder.evaluate(f"rb_store({row}, {_result(writer, value, f'rb_splat({scale})')})")
-    with builder.loop("x", width) as x:
+    with builder.loop("x", width, unroll=True) as x:
         writer.store_scalar([*before, x], f"{row}[{x}]")
 
 
@@ -443,11 +443,11 @@ def _narrow_columns(writer: _Writer, before: Sequence[Index], after: Sequence[In
     builder, log = writer.builder, writer.softmax.log
     extent = writer.body.output.layout.shape[writer.softmax.axis]
     row = builder.declare("float", "row", (writer.lanes,))
-    with builder.loop("x", writer.lanes) as x:
+    with builder.loop("x", writer.lanes, unroll=True) as x:
         builder.assign(f"{row}[{x}]", "0.0f")
 
     def load(k: Index) -> str:
-        with builder.loop("x", width) as x:
+        with builder.loop("x", width, unroll=True) as x:
             builder.assign(f"{row}[{x}]", writer.scalar([*before, k, *after, x]))
         return builder.let("rb_v", "values", f"rb_load({row})")
 
@@ -464,7 +464,7 @@ def _narrow_columns(writer: _Writer, before: Sequence[Index], after: Sequence[In
         builder.evaluate(
             f"rb_store({result}, {_result(writer, shifted if log else f'rb_exp_falling({shifted})', scale)})"
         )
-        with builder.loop("x", width) as x:
+        with builder.loop("x", width, unroll=True) as x:
             writer.store_scalar([*before, k, *after, x], f"{result}[{x}]")
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from relaybuild.build.toolchain import KERNEL_CFLAGS, probe
+from relaybuild.build.toolchain import probe
 from relaybuild.lower.sources import include_dir
 from relaybuild.target import Target
 
@@ -65,7 +65,13 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     folder = tmp_path_factory.mktemp(f"lanes{lanes}")
     (folder / "vector.c").write_text("\n".join([*lines, ""]))
     toolchain, output = probe(None), folder / "vector.so"
-    flags = [*toolchain.cflags, *KERNEL_CFLAGS, *Target.parse(TARGETS[lanes]).cflags, "-fvisibility=default", "-shared"]
+    flags = [
+        *toolchain.cflags,
+        *toolchain.kernel_cflags,
+        *Target.parse(TARGETS[lanes]).cflags,
+        "-fvisibility=default",
+        "-shared",
+    ]
     command = [str(toolchain.path), *flags, f"-I{include_dir()}", str(folder / "vector.c"), "-lm", "-o", str(output)]
     subprocess.run(command, check=True)
     loaded = ctypes.CDLL(str(output))
