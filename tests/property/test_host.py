@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from runners.compiled import Batch, call, generate, runnable_targets, weight
+from runners.compiled import Batch, call, generate, target_params, weight
 
 from relaybuild.ir.expr import Expr, Function, Tuple, const, var
 from relaybuild.ir.types import TensorType
@@ -158,7 +158,7 @@ def gather(seed: int) -> Batch:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("opt_level", [0, 3])
-@pytest.mark.parametrize("target", runnable_targets())
+@pytest.mark.parametrize("target", target_params())
 def test_graphs(target: str, opt_level: int, seed: int) -> None:
     gather(seed).compare(target, threads=(1, 3), opt_level=opt_level)
 

@@ -46,6 +46,14 @@ def runnable_targets() -> list[str]:
     return [*TARGETS[TARGETS.index(host) :]] if host in TARGETS else ["c"]
 
 
+def target_params() -> list[Any]:
+    """The same as parameters of a suite of many cases: those of a lesser level, from the same templates, are slow."""
+    return [
+        pytest.param(target, marks=pytest.mark.slow if target == "x86-64-v2" and target != Target.host().name else ())
+        for target in runnable_targets()
+    ]
+
+
 @contextmanager
 def threads_wanted_always() -> Iterator[None]:
     """Libraries compiled meanwhile use all their threads, however little there is to do."""

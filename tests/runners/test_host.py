@@ -8,7 +8,7 @@ from suites.ops import Argument, Case, cases_of, names_with_cases
 from relaybuild.errors import UnsupportedError
 from relaybuild.ir.expr import Expr, Tuple, const
 from relaybuild.ir.op import all_ops, call_op
-from runners.compiled import Batch, runnable_targets
+from runners.compiled import Batch, target_params
 
 SIZE = 100
 """Cases in one library."""
@@ -57,7 +57,7 @@ BATCHES = [SUPPORTED[start : start + SIZE] for start in range(0, len(SUPPORTED),
 
 
 @pytest.mark.parametrize("batch", BATCHES, ids=lambda batch: f"{batch[0]}...")
-@pytest.mark.parametrize("target", runnable_targets())
+@pytest.mark.parametrize("target", target_params())
 def test_operators_compute_what_the_reference_says(target: str, batch: list[Case]) -> None:
     gathered = Batch()
     for case in batch:

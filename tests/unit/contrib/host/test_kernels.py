@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from runners.compiled import Array, Batch, call, runnable_targets, weight
+from runners.compiled import Array, Batch, call, target_params, weight
 
 from relaybuild.ir.expr import Expr, Tuple
 
@@ -338,6 +338,6 @@ def gather(kind: str, seed: int) -> Batch:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("target", runnable_targets())
+@pytest.mark.parametrize("target", target_params())
 def test_kernels(target: str, kind: str) -> None:
     gather(kind, 1).compare(target, threads=(1, 2, 3, 4))

@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from runners.compiled import Array, Batch, call, runnable_targets, weight
+from runners.compiled import Array, Batch, call, target_params, weight
 
 from relaybuild.ir.expr import Tuple
 
@@ -22,7 +22,7 @@ def limits(dtype: str) -> Array:
     return np.asarray(sorted(values), dtype)
 
 
-@pytest.mark.parametrize("target", runnable_targets())
+@pytest.mark.parametrize("target", target_params())
 def test_integers_wrap_and_never_trap(target: str) -> None:
     batch = Batch()
     for dtype in (*SIGNED, *UNSIGNED):
@@ -50,7 +50,7 @@ def test_integers_wrap_and_never_trap(target: str) -> None:
     batch.compare(target)
 
 
-@pytest.mark.parametrize("target", runnable_targets())
+@pytest.mark.parametrize("target", target_params())
 def test_negative_powers_of_integers(target: str) -> None:
     batch = Batch()
     for dtype in SIGNED:
@@ -59,7 +59,7 @@ def test_negative_powers_of_integers(target: str) -> None:
     batch.compare(target)
 
 
-@pytest.mark.parametrize("target", runnable_targets())
+@pytest.mark.parametrize("target", target_params())
 def test_wide_integers_keep_all_bits(target: str) -> None:
     batch = Batch()
     value = np.asarray([2**31, -(2**31) - 1, 2**53 + 1, -(2**63), 2**63 - 1, 2**40 + 3], "int64")
@@ -74,7 +74,7 @@ def test_wide_integers_keep_all_bits(target: str) -> None:
     batch.compare(target)
 
 
-@pytest.mark.parametrize("target", runnable_targets())
+@pytest.mark.parametrize("target", target_params())
 def test_special_values(target: str) -> None:
     batch = Batch()
     x, y = batch.input(SPECIAL), batch.input(np.roll(SPECIAL, 5).copy())
@@ -106,7 +106,7 @@ def test_special_values(target: str) -> None:
     batch.compare(target)
 
 
-@pytest.mark.parametrize("target", runnable_targets())
+@pytest.mark.parametrize("target", target_params())
 def test_exp_does_not_overflow_in_softmax(target: str) -> None:
     batch = Batch()
     for value in (1e4, -1e4, 88.0):
@@ -117,7 +117,7 @@ def test_exp_does_not_overflow_in_softmax(target: str) -> None:
     batch.compare(target)
 
 
-@pytest.mark.parametrize("target", runnable_targets())
+@pytest.mark.parametrize("target", target_params())
 def test_products_of_other_types(target: str) -> None:
     batch = Batch()
     r = np.random.default_rng(0)
@@ -131,7 +131,7 @@ def test_products_of_other_types(target: str) -> None:
     batch.compare(target)
 
 
-@pytest.mark.parametrize("target", runnable_targets())
+@pytest.mark.parametrize("target", target_params())
 def test_bools(target: str) -> None:
     batch = Batch()
     bits = np.resize(np.asarray([True, False, False, True, True]), 37)

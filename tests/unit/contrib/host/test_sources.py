@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from runners.compiled import Batch, call, generate, runnable_targets, weight
+from runners.compiled import Batch, call, generate, target_params, weight
 from runners.test_host import SUPPORTED, add_case
 
 from relaybuild.build.toolchain import probe
@@ -72,7 +72,7 @@ def network(batch: Batch) -> Expr:
     return normal
 
 
-@pytest.mark.parametrize("target", runnable_targets())
+@pytest.mark.parametrize("target", target_params())
 def test_strict_warnings(target: str, tmp_path: Path) -> None:
     batch = Batch()
     network(batch)
@@ -135,7 +135,7 @@ def weights_text(code: GeneratedCode) -> str:
     )
 
 
-@pytest.mark.parametrize("target", runnable_targets())
+@pytest.mark.parametrize("target", target_params())
 def test_a_network_under_the_sanitizers(target: str, tmp_path: Path) -> None:
     batch = Batch()
     network(batch)
