@@ -21,7 +21,7 @@ from relaybuild.errors import UserError
 from relaybuild.runtime import load_module
 from relaybuild.runtime.header import public_functions
 
-pytestmark = pytest.mark.usefixtures("own_cache", "fixed_code")
+looked_up = pytest.mark.usefixtures("own_cache", "fixed_code")
 
 MODEL = "def @main(%x: Tensor[(4,), float32]) -> Tensor[(4,), float32] {{ nn.relu({operator}(%x, {number}f)) }}"
 
@@ -190,6 +190,7 @@ def test_equal_input_gives_equal_bytes(tmp_path: Path, form: str) -> None:
     assert content(digits(form, cache_dir=False, save_temps=folder)) == first
 
 
+@looked_up
 @pytest.mark.parametrize("form", ["static", "object"])
 def test_it_is_found_whole(form: str) -> None:
     made, found = digits(form), digits(form)
@@ -202,6 +203,7 @@ def test_it_is_found_whole(form: str) -> None:
     assert "linked with: -lm -lpthread -ldl " in found.header
 
 
+@looked_up
 def test_forms_share_objects_and_nothing_else() -> None:
     digits("shared")
     summary = digits("static").summary
@@ -209,6 +211,7 @@ def test_forms_share_objects_and_nothing_else() -> None:
     assert summary["cached"]["object"] > 0
 
 
+@looked_up
 def test_a_link_is_found_when_the_whole_is_not(tmp_path: Path) -> None:
     first = digits("static")
     # what is to be kept is not looked up as a whole
