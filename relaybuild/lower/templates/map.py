@@ -24,13 +24,15 @@ CHUNK = 4096
 RUN = 64
 """Elements that are written one after another where a kernel reads across the order in which it writes."""
 
+KEPT_BYTES = 1 << 14
+"""Of the rows of a staged value that lie near: half of the nearest cache. Wider rows are computed in parts."""
+
 KEPT_PARTS = 8
-"""Parts of the second-level cache, of which the rows of a staged value that lie near may take one. Wider rows are
-computed in parts, which costs more than to read them from there: where the output comes from memory, it comes fastest
-in the order of its addresses."""
+"""Parts of the second-level cache, of which these rows may take one where the output is large: it comes fastest in the
+order of its addresses."""
 
 WRITES_AHEAD = 512
-"""Elements by which the output of a staged map is fetched ahead where it is large."""
+"""Elements by which the output of a staged map is fetched ahead, at least, where it is large."""
 
 FAR = 8
 """Sizes of the second-level cache from which an output is large: the third level brings lines fast enough."""
@@ -38,6 +40,10 @@ FAR = 8
 LINE = 16
 """Elements of a cache line, which rows that are written together are given in turn: a processor joins writes to the
 same line where they follow each other."""
+
+MOST_PAIRS = 0.55
+"""Pairs and single rows, for each row, up to which rows of a row-major output are written in pairs: nearly all are in
+one. Where many stay single, reads that are saved do not pay for writes to two places."""
 
 UNITS = 16
 """Parts for threads to share, at least, where a kernel can be cut."""
@@ -65,7 +71,8 @@ def _blocked_map(body: Body, machine: Machine) -> Kernel:
         body, stage, window = staged(builder, _fetching(body, machine), body.stage, columns=True)
 
         width = out.shape[3]
-        parts = -(-width * BLOCK * window.rows * 4 * KEPT_PARTS // machine.l2_bytes)
+        near = machine.l2_bytes // KEPT_PARTS if body.ahead else KEPT_BYTES
+        parts = -(-width * BLOCK * window.rows * 4 // near)
         size = -(-width // parts)
 
         def rows(lines: Sequence[Line], part: Index) -> None:
@@ -97,10 +104,15 @@ def _blocked_map(body: Body, machine: Machine) -> Kernel:
 
 
 def _fetching(body: Body, machine: Machine) -> Body:
-    """The body of a map that writes more than it reads, fetching what it will write where that lies far."""
-    if 4 * body.output.layout.size <= FAR * machine.l2_bytes:
+    """The body of a map that writes more than it reads, fetching what it will write where that lies far.
+
+    Two rows may be written at a time: what they fetch beyond their ends is for the next two.
+    """
+    layout = body.output.layout
+    if 4 * layout.size <= FAR * machine.l2_bytes:
         return body
-    return replace(body, ahead=WRITES_AHEAD)
+    two = 2 * layout.strides[-2]
+    return replace(body, ahead=-(-WRITES_AHEAD // two) * two if two < 2 * WRITES_AHEAD else WRITES_AHEAD)
 
 
 def _staged_rows(
@@ -423,7 +435,8 @@ def _staged_row_major_map(builder: Builder, body: Body, stage: Body, machine: Ma
             bodies = [(each.body, place) for each, place in zip(lines, places)]
             _inner_loop(builder, bodies, machine, width, (Index.of(0), Index.of(width)))
 
-    paired = not served[id(body)] and not is_heavy(body)
+    joined = len(window.pairs()) <= MOST_PAIRS * body.output.layout.shape[-2]
+    paired = joined and not served[id(body)] and not is_heavy(body)
     _staged_rows(builder, body, stage, window, _product(outer), rows, paired=paired)
     _zero_row_major_halo(builder, body)
     return body.kernel(builder.body, machine.lanes, window.bytes_of(stage))
