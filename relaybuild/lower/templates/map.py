@@ -45,6 +45,10 @@ MOST_PAIRS = 0.55
 """Pairs and single rows, for each row, up to which rows of a row-major output are written in pairs: nearly all are in
 one. Where many stay single, reads that are saved do not pay for writes to two places."""
 
+BEYOND = 48
+"""Sizes of the second-level cache up to which an output is written in pairs of rows: one from memory is best written in
+order."""
+
 UNITS = 16
 """Parts for threads to share, at least, where a kernel can be cut."""
 
@@ -435,7 +439,8 @@ def _staged_row_major_map(builder: Builder, body: Body, stage: Body, machine: Ma
             bodies = [(each.body, place) for each, place in zip(lines, places)]
             _inner_loop(builder, bodies, machine, width, (Index.of(0), Index.of(width)))
 
-    joined = len(window.pairs()) <= MOST_PAIRS * body.output.layout.shape[-2]
+    layout = body.output.layout
+    joined = len(window.pairs()) <= MOST_PAIRS * layout.shape[-2] and 4 * layout.size <= BEYOND * machine.l2_bytes
     paired = joined and not served[id(body)] and not is_heavy(body)
     _staged_rows(builder, body, stage, window, _product(outer), rows, paired=paired)
     _zero_row_major_halo(builder, body)

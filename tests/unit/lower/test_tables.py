@@ -103,6 +103,7 @@ def test_rows_that_read_the_same_are_computed_together() -> None:
     assert re.search(r"< 96; v\d* \+= 16", joined)
     for height in (10, 33):
         assert "following" not in kernel_text((1, 3, 20, 50), size=(height, 100))
+    assert "following" not in kernel_text((1, 400, 100, 100), size=(200, 200))
 
 
 @pytest.mark.parametrize(("width", "ahead"), [(180, 512), (20, 640), (18, None)])
