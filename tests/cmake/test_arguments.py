@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -63,4 +64,4 @@ def test_another_processor_has_to_be_named(project: Consumer) -> None:
     assert done.returncode != 0
     assert "cross-compiled for riscv64: name its instructions, as in TARGET_ISA c" in " ".join(done.stderr.split())
     project.write("CMakeLists.txt", f"{HEAD}relaybuild_add_model(net {MODEL} TARGET_ISA c)\n")
-    project.configure()
+    project.configure(f"-DRELAYBUILD_PYTHON={sys.executable}")
