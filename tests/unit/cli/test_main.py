@@ -193,6 +193,8 @@ def test_as_a_module(spawn: Callable[..., subprocess.CompletedProcess[str]], tmp
 
 def test_interrupt_of_a_build(digits_model: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "relaybuild", "compile", str(digits_model), "-o", str(tmp_path / "m.so")]
+    # what other tests have made would leave nothing to interrupt
+    command.append("--no-cache")
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stderr is not None
         while not process.stderr.readline().startswith("codegen:"):
