@@ -81,7 +81,8 @@ def test_it_is_found(consumer: Consumer, way: Callable[[Environment], str], cmak
 
 def test_nothing_in_it_says_where_it_was_built_or_installed(installed: Environment) -> None:
     folders = [package(installed) / "cmake", package(installed) / "_share", installed.folder / "share" / "cmake"]
-    scripts = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    # pip compiles what is Python, and writes into that where it lies
+    scripts = [path for folder in folders for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"]
     assert len(scripts) > 10
     places = [str(path).encode() for path in (installed.folder.parents[1], ROOT)]
     assert [path for path in scripts if any(place in path.read_bytes() for place in places)] == []
