@@ -244,9 +244,10 @@ def test_no_call_leaks(call: Callable[..., object], functions: Module) -> None:
     repeat(200)
     gc.collect()
     before = sys.getallocatedblocks()
-    repeat(200)
+    # other threads of the process allocate some meanwhile
+    repeat(1000)
     gc.collect()
-    assert sys.getallocatedblocks() - before < 100
+    assert sys.getallocatedblocks() - before < 500
 
 
 def test_imported_modules(functions: Module) -> None:
