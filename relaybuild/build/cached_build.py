@@ -24,7 +24,7 @@ from relaybuild.build.ninja import FinishedEdge, read_durations
 from relaybuild.build.object_layer import OUTPUT, KnownObject, ObjectLayer
 from relaybuild.build.process import tool_environment
 from relaybuild.build.step_clock import StepClock
-from relaybuild.build.workspace import LIBRARY, OBJECT, OnProgress, Workspace
+from relaybuild.build.workspace import LIBRARY, OBJECT, OnProgress, Workspace, shifted
 from relaybuild.dataclass import dataclass
 from relaybuild.digest import Digest, Hasher
 
@@ -163,7 +163,7 @@ class CachedBuild:
         workspace.write_rules(begun)
         with writing(workspace.directory):
             start = Moment.now(workspace.directory)
-        edges = workspace.compile(self.jobs, self._progress(earlier=earlier, later=later + 1))
+        edges = workspace.compile(self.jobs, shifted(self.on_progress, earlier=earlier, later=later + 1))
         self._objects.keep_all(missing, edges, start)
         return edges
 
@@ -183,7 +183,7 @@ class CachedBuild:
         workspace = self.workspace
         self.clock.step(OBJECT)
         workspace.write_weights()
-        edges = workspace.make(self.jobs, self._progress(earlier=len(compiled)))
+        edges = workspace.make(self.jobs, shifted(self.on_progress, earlier=len(compiled)))
         self.clock.step("link")
         workspace.put_in_weights(self.jobs)
         self.clock.step("weights")
@@ -198,13 +198,6 @@ class CachedBuild:
     def _finish_steps(self, compiled: Sequence[FinishedEdge]) -> None:
         """Where the cache had the library, putting it in its place is all there was to do after the objects."""
         self.clock.step(OBJECT if compiled else "publish")
-
-    def _progress(self, *, earlier: int = 0, later: int = 0) -> OnProgress | None:
-        """Reports of one of two runs of ninja, as if they were one."""
-        report = self.on_progress
-        if report is None:
-            return None
-        return lambda finished, total: report(earlier + finished, earlier + total + later)
 
 
 def _digests(objects: Sequence[KnownObject]) -> Mapping[str, Digest]:

@@ -25,7 +25,7 @@ from relaybuild.build.step_clock import StepClock
 from relaybuild.build.toolchain import Toolchain
 from relaybuild.build.weights import WeightBlob as WeightBlob
 from relaybuild.build.weights import check_weights
-from relaybuild.build.workspace import LINK, OBJECT, OnProgress, Workspace, layer_of
+from relaybuild.build.workspace import LINK, OBJECT, OnProgress, Workspace, layer_of, shifted
 from relaybuild.dataclass import dataclass
 from relaybuild.errors import InternalError
 
@@ -118,10 +118,10 @@ def _build(
     if head.left:
         # Where the number of compilers is limited, two runs of ninja would be too many.
         edges = head.finish(workspace) if jobs is not None else ()
-        edges += workspace.compile(jobs, _shifted(on_progress, len(edges), head.left + 1))
+        edges += workspace.compile(jobs, shifted(on_progress, earlier=len(edges), later=head.left + 1))
         edges += head.finish(workspace)
         clock.step(OBJECT)
-    linked = workspace.make(jobs, _shifted(on_progress, len(edges), 0))
+    linked = workspace.make(jobs, shifted(on_progress, earlier=len(edges)))
     clock.step(LINK)
     clock.split_last(LINK, OBJECT, _end_of_objects(linked))
     edges += linked
@@ -130,13 +130,6 @@ def _build(
     publish(workspace.library, output, keep_source=keep)
     clock.step("publish")
     return edges
-
-
-def _shifted(on_progress: OnProgress | None, earlier: int, later: int) -> OnProgress | None:
-    """Reports of one of several runs of ninja, as if they were one."""
-    if on_progress is None:
-        return None
-    return lambda finished, total: on_progress(earlier + finished, earlier + total + later)
 
 
 def _checked(head: HeadStart | None, workspace: Workspace) -> HeadStart:

@@ -275,6 +275,13 @@ class Workspace:
         )
 
 
+def shifted(on_progress: OnProgress | None, *, earlier: int = 0, later: int = 0) -> OnProgress | None:
+    """Reports of one of several runs of ninja, as if they were one: so many steps come before it, and behind it."""
+    if on_progress is None:
+        return None
+    return lambda finished, total: on_progress(earlier + finished, earlier + total + later)
+
+
 def layer_of(edge: FinishedEdge) -> str:
     """The layer that a step belongs to."""
     return edge.description.partition(" ")[0]
