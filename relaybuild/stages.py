@@ -22,7 +22,7 @@ from relaybuild.build.cxx import probe_cxx
 from relaybuild.build.forms import Form
 from relaybuild.build.head_start import HeadStart, head_start
 from relaybuild.build.library import BuildReport, LibrarySpec, Unit, WeightBlob, build_library, link_words
-from relaybuild.build.toolchain import Toolchain
+from relaybuild.build.toolchain import PORTABLE_KERNEL_CFLAGS, Toolchain
 from relaybuild.compilation.actions import Actions
 from relaybuild.compilation.codegens import CodeGenerator, HostCode
 from relaybuild.compilation.imports import Imported, OnnxFile, import_step
@@ -126,12 +126,13 @@ def _make(request: Request, work: Workplace, head: HeadStart | None) -> Made:
     with clock.stage("partition"), context:
         cut = _cut(request, program, context, selection, actions, known)
     with clock.stage("codegen"):
-        options = _codegen_options(request, source, work.toolchain)
+        kernel_flags = _kernel_flags(request, work.toolchain)
+        options = _codegen_options(request, source, kernel_flags)
         generator = CodeGenerator(actions, options, known)
         regions = generator.regions(cut, selection)
         host = generator.host(cut)
         weights = library_weights(host, actions, known)
-    brought = region_sources(regions, selection, options.flags, work.toolchain.kernel_cflags)
+    brought = region_sources(regions, selection, options.flags, kernel_flags)
     spec = _library(request, options, host.code, weights, brought)
     path = work.folder / f"{options.symbol}{request.form.suffix}"
     header = _header(options, host, _shown_link_words(spec))
@@ -205,12 +206,17 @@ def _pass_context(request: Request) -> PassContext:
     return context.derived(opt_level=request.opt_level, config={PRECISE.name: request.precise})
 
 
-def _codegen_options(request: Request, source: Imported, toolchain: Toolchain) -> CodegenOptions:
+def _kernel_flags(request: Request, toolchain: Toolchain) -> tuple[str, ...]:
+    """Who compiles sources does it with another compiler, perhaps of another family."""
+    return PORTABLE_KERNEL_CFLAGS if request.form.is_folder else toolchain.kernel_cflags
+
+
+def _codegen_options(request: Request, source: Imported, kernel_flags: tuple[str, ...]) -> CodegenOptions:
     options = CodegenOptions(
         request.name,
         request.symbol,
         request.target,
-        (*toolchain.kernel_cflags, *request.target.cflags),
+        (*kernel_flags, *request.target.cflags),
         source.inputs,
         source.outputs,
         request.threads,
@@ -219,7 +225,7 @@ def _codegen_options(request: Request, source: Imported, toolchain: Toolchain) -
         {"source": dict(source.provenance), "opt_level": request.opt_level, "precise": request.precise},
     )
     parts = request.target.parts if request.target.levels else ()
-    levels = tuple(replace(options, target=part, flags=(*toolchain.kernel_cflags, *part.cflags)) for part in parts)
+    levels = tuple(replace(options, target=part, flags=(*kernel_flags, *part.cflags)) for part in parts)
     return replace(options, levels=levels)
 
 

@@ -69,6 +69,9 @@ _ELF_LDFLAGS = (
 
 # Of what gcc does at -O3, kernels gain by vectors and by short loops without a counter; the rest costs time.
 _OPTIMIZING = {"gcc": ("-O2", "-ftree-vectorize", "-fvect-cost-model=dynamic", "-fpeel-loops")}
+_IEEE = ("-fno-trapping-math", "-fno-stack-protector")
+PORTABLE_KERNEL_CFLAGS = ("-O3", *_IEEE)
+"""`Toolchain.kernel_cflags` for sources that any gcc or clang may compile."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,8 @@ class Toolchain:
     @property
     def kernel_cflags(self) -> tuple[str, ...]:
         """Flags for units that carry the arithmetic, to be followed by `Target.cflags`; results stay IEEE values."""
-        return (*_OPTIMIZING.get(self.family, ("-O3",)), "-fno-trapping-math", "-fno-stack-protector")
+        own = _OPTIMIZING.get(self.family)
+        return PORTABLE_KERNEL_CFLAGS if own is None else (*own, *_IEEE)
 
     @property
     def ldflags(self) -> tuple[str, ...]:

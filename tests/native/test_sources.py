@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +86,16 @@ def test_small_weights_are_an_array(tmp_path: Path, tools: Bare) -> None:
     x = np.random.default_rng(0).standard_normal((1, 1, 8, 8)).astype("float32")
     ours, theirs = (relaybuild.load_module(path, threads=1)(x) for path in (shared.path, folder / "digits.so"))
     assert np.asarray(ours).tobytes() == np.asarray(theirs).tobytes()
+
+
+def test_clang_compiles_what_was_made_where_the_compiler_is_gcc(tmp_path: Path, tools: Bare) -> None:
+    clang = shutil.which("clang")
+    if clang is None:
+        pytest.skip("clang is not installed")
+    folder = tmp_path / "digits"
+    relaybuild.compile(DIGITS, name="digits", target="x86-64-v2", form="sources").export_library(folder)
+    compiled_by_its_line(folder, replace(tools, environ={"CC": clang}))
+    assert (folder / "libdigits.a").stat().st_size > 10_000
 
 
 def test_large_weights_are_a_file_that_the_assembler_reads(tmp_path: Path, tools: Bare) -> None:
