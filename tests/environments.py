@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import subprocess
+import sys
 import sysconfig
 import venv
 from collections.abc import Mapping, Sequence
@@ -14,6 +16,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+
+_BUILT_FROM = "pyproject.toml setup.py MANIFEST.in README.md LICENSE config.cmake cmake relaybuild".split()
 
 
 @dataclass(frozen=True)
@@ -72,13 +76,41 @@ def make_environment(folder: Path, *, with_checkout: bool = True) -> Environment
     lines = [f"import site; site.addsitedir({site!r})\n" for site in sorted(sites)]
     (packages / "tests.pth").write_text("".join([*lines, f"{ROOT}\n" * with_checkout]), encoding="utf-8")
     if with_checkout:
-        _write_command(made, "relaybuild", '-m relaybuild "$@"')
+        write_command(made.bin, "relaybuild", f'exec "{made.bin / "python"}" -m relaybuild "$@"')
     offline = "--no-deps --no-build-isolation --no-index --disable-pip-version-check"
-    _write_command(made, "pip", f'-m pip "$1" {offline} "$2" "$3"')
+    write_command(made.bin, "pip", f'exec "{made.bin / "python"}" -m pip "$1" {offline} "$2" "$3"')
     return made
 
 
-def _write_command(made: Environment, name: str, arguments: str) -> None:
-    path = made.bin / name
-    path.write_text(f'#!/bin/sh\nexec "{made.bin / "python"}" {arguments}\n', encoding="utf-8")
+def write_command(folder: Path, name: str, line: str) -> None:
+    """A command in a folder, which is made: a line for the shell."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{line}\n", encoding="utf-8")
     path.chmod(0o755)
+
+
+def write_relaybuild(folder: Path) -> None:
+    """`relaybuild` as a command in a folder: what this Python imports, where PYTHONPATH leads to it."""
+    write_command(folder, "relaybuild", f'exec "{sys.executable}" -m relaybuild "$@"')
+
+
+def put_relaybuild_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `relaybuild` be a command for all that runs, by way of a folder: the one of this checkout."""
+    write_relaybuild(folder)
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
+
+
+def copy_sources(folder: Path) -> Path:
+    """What a distribution is built from, copied into a folder; skips the test where there is no checkout."""
+    if not (ROOT / "setup.py").is_file():
+        pytest.skip("there is no checkout to build from")
+    ignored = shutil.ignore_patterns("__pycache__", "*.so", "*.o")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in _BUILT_FROM:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+        else:
+            shutil.copy(ROOT / name, folder / name)
+    return folder

@@ -10,19 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from environments import ROOT, Environment, make_environment
+from environments import Environment, copy_sources, make_environment
 from runners.consumer import Consumer
 
-BUILT_FROM = (
-    "pyproject.toml",
-    "setup.py",
-    "MANIFEST.in",
-    "README.md",
-    "LICENSE",
-    "config.cmake",
-    "cmake",
-    "relaybuild",
-)
 PLACE = "Ort mit Ümläuten/an environment"
 """Where the environment is in the end: with what has to be quoted, and what is no ASCII."""
 
@@ -30,8 +20,6 @@ PLACE = "Ort mit Ümläuten/an environment"
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     """An environment with relaybuild's wheel, built and installed once for all processes that run tests."""
-    if not (ROOT / "setup.py").is_file():
-        pytest.skip("there is no checkout to build from")
     base = tmp_path_factory.getbasetemp()
     shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "installed"
     shared.mkdir(exist_ok=True)
@@ -51,14 +39,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 def _install(work: Path, place: Path) -> None:
     shutil.rmtree(work, ignore_errors=True)
-    source, first = work / "source", work / "environment"
-    for name in BUILT_FROM:
-        target = source / name
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, target, ignore=shutil.ignore_patterns("__pycache__", "*.so", "*.o"))
-        else:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, target)
+    source, first = copy_sources(work / "source"), work / "environment"
     environment = make_environment(first, with_checkout=False)
     environment.run("pip", "wheel", "--wheel-dir=../dist", ".", folder=source)
     source.rename(work / "renamed away")

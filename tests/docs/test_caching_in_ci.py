@@ -7,15 +7,14 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from environments import ROOT, write_command, write_relaybuild
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "caching.md").read_text(encoding="utf-8")
 _BLOCKS = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 GITHUB, GITLAB = (next(block for block in _BLOCKS if mark in block) for mark in ("runs-on:", "$CI_COMMIT_BRANCH"))
@@ -59,11 +58,8 @@ class Service:
     jobs: int = 0
 
     def __post_init__(self) -> None:
-        tools = self.folder / "bin"
-        tools.mkdir()
-        for name, body in (("relaybuild", f'exec "{sys.executable}" -m relaybuild "$@"'), ("pip", "exit 0")):
-            (tools / name).write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
-            (tools / name).chmod(0o755)
+        write_relaybuild(self.folder / "bin")
+        write_command(self.folder / "bin", "pip", "exit 0")
 
     def checkout(self) -> Job:
         self.jobs += 1

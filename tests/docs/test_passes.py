@@ -6,17 +6,16 @@ import contextlib
 import io
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from environments import ROOT, put_relaybuild_first
 
 from relaybuild.cli.compile import command
 from relaybuild.passes import _base, _config, instruments
 from relaybuild.passes.infra import PassContext, PassInstrument
 
-ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "passes.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 
@@ -49,12 +48,7 @@ def _lines(text: str) -> list[str]:
 def test_the_commands_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ((_, program),) = [entry for entry in BLOCKS if entry[0] == "relay"]
     (tmp_path / "net.relay").write_text(program, encoding="utf-8")
-    tool = tmp_path / "tools" / "relaybuild"
-    tool.parent.mkdir()
-    tool.write_text(f'#!/bin/sh\nexec {sys.executable} -m relaybuild "$@"\n', encoding="utf-8")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tool.parent), prepend=":")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=":")
+    put_relaybuild_first(tmp_path / "tools", monkeypatch)
     ((_, commands),) = [entry for entry in BLOCKS if entry[0] == "sh"]
     done = subprocess.run(
         ["sh", "-e", "-c", commands], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120

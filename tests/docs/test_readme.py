@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -10,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from environments import ROOT, put_relaybuild_first
 
-ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 SETUP = "python3 -m venv"
 
@@ -29,13 +28,7 @@ def shell_blocks() -> list[str]:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that looks like a checkout, with `relaybuild` on the path, as the current one."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    script = tools / "relaybuild"
-    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m relaybuild "$@"\n', encoding="utf-8")
-    script.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    put_relaybuild_first(tmp_path / "tools", monkeypatch)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from environments import ROOT, put_relaybuild_first
 
 from relaybuild import driver
 from relaybuild.errors import UserError
 from relaybuild.target import Target
 
-ROOT = Path(__file__).resolve().parents[2]
 DIGITS = ROOT / "examples" / "digits" / "digits.onnx"
 TEXT = (ROOT / "docs" / "targets.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
@@ -39,12 +39,7 @@ def test_the_table_has_every_target_and_what_it_is() -> None:
 @needs_x86_64
 def test_the_commands_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    tool = tmp_path / "tools" / "relaybuild"
-    tool.parent.mkdir()
-    tool.write_text(f'#!/bin/sh\nexec {sys.executable} -m relaybuild "$@"\n', encoding="utf-8")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tool.parent), prepend=":")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=":")
+    put_relaybuild_first(tmp_path / "tools", monkeypatch)
     ((_, commands),) = [entry for entry in BLOCKS if entry[0] == "sh"]
     done = subprocess.run(["sh", "-ec", commands], cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

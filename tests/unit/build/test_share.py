@@ -11,23 +11,11 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from environments import ROOT, copy_sources
 
-import relaybuild
 from relaybuild.build import share
 from relaybuild.build.toolchain import Toolchain
 from relaybuild.errors import InternalError
-
-ROOT = Path(relaybuild.__file__).resolve().parents[1]
-BUILT_FROM = (
-    "pyproject.toml",
-    "setup.py",
-    "MANIFEST.in",
-    "README.md",
-    "LICENSE",
-    "config.cmake",
-    "cmake",
-    "relaybuild",
-)
 
 pytestmark = pytest.mark.skipif(not (ROOT / "setup.py").is_file(), reason="there is no checkout to build from")
 
@@ -55,14 +43,7 @@ def test_an_installation_without_the_files_is_our_error(tmp_path: Path, monkeypa
 def source(tmp_path_factory: pytest.TempPathFactory, toolchain: Toolchain) -> Path:
     """A copy of what a distribution is built from, so that nothing is written into the checkout."""
     pytest.importorskip("setuptools")
-    folder = tmp_path_factory.mktemp("source")
-    ignored = shutil.ignore_patterns("__pycache__", "*.so", "*.o")
-    for name in BUILT_FROM:
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, folder / name, ignore=ignored)
-        else:
-            shutil.copy(ROOT / name, folder / name)
-    return folder
+    return copy_sources(tmp_path_factory.mktemp("source"))
 
 
 def built(source: Path, target: Path, kind: str) -> Path:
