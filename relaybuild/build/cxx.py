@@ -47,9 +47,15 @@ _QUESTIONS = (("--version",), ("-print-prog-name=cc1plus",), ("-E", "-Wp,-v", "-
 _ABILITIES = ("static_runtime", "hides_runtime", "can_avoid_unique")
 
 _STATIC = "-static-libstdc++"
-_HIDDEN = "-Wl,--exclude-libs,ALL,-Bsymbolic"
-"""Templates of the C++ library that our own code instantiates have default visibility whatever the flags say: a program
-that has them too would take the place of the library's, with a C++ runtime that is not the library's."""
+EXPORTS_FILE = "exports"
+"""The name of the file with `EXPORTS`, which links read in the folder in which they run."""
+
+EXPORTS = "{ local: _Z*; };\n"
+"""Nothing is exported that has a name of C++. Templates of the C++ library that our own code instantiates have default
+visibility whatever the flags say: those of a program would take the place of the library's, whose C++ runtime is not
+the program's, and the other way round."""
+
+_HIDDEN = "-Wl,--exclude-libs,ALL,-Bsymbolic,--version-script="
 
 _NOT_UNIQUE = "-fno-gnu-unique"
 _OWN_RUNTIME = "-DRB_OWN_CXX_RUNTIME"
@@ -65,9 +71,9 @@ class CxxCompiler:
 
     `command` is how it is called, launcher and own arguments included; `digest` identifies it by content. Its runtime
     library is linked in statically where `static_runtime` says that this works. Its symbols stay inside of the library
-    where `hides_runtime` says that this works, and those of our own code are not unique in a process where
-    `can_avoid_unique` does: one that is would keep the library loaded for ever. `launcher` and `include_dirs` are as a
-    `Toolchain` has them.
+    where `hides_runtime` says that this works, by what `EXPORTS_FILE` says; and those of our own code are not unique in
+    a process where `can_avoid_unique` does: one that is would keep the library loaded for ever. `launcher` and
+    `include_dirs` are as a `Toolchain` has them.
     """
 
     command: tuple[str, ...]
@@ -92,9 +98,9 @@ class CxxCompiler:
 
     @property
     def link_command(self) -> tuple[str, ...]:
-        """The compiler without a launcher, and what its links begin with."""
+        """The compiler without a launcher, and what its links begin with; they read `EXPORTS_FILE` if it hides."""
         static = (_STATIC,) if self.static_runtime else ()
-        return (*self.compiler_command, *static, *((_HIDDEN,) if self.hides_runtime else ()))
+        return (*self.compiler_command, *static, *((_HIDDEN + EXPORTS_FILE,) if self.hides_runtime else ()))
 
 
 def probe_cxx(
@@ -108,7 +114,7 @@ def probe_cxx(
     environment = os.environ if environ is None else environ
     command = _find(toolchain, environment)
     records = ToolRecords(cache, environment)
-    kind = f"c++/{toolchain.digest}"
+    kind = f"c++.2/{toolchain.digest}"
     if (facts := records.recall(kind, command)) is not None and (known := _from_facts(command, toolchain, facts)):
         return known
     return _tried(command, toolchain, environment, records, kind)
@@ -125,12 +131,14 @@ def _tried(
         start = Moment.now(Path(folder))
         source = Path(folder) / "probe.cc"
         source.write_text(_PROBE_SOURCE, encoding="utf-8")
+        exports = Path(folder) / EXPORTS_FILE
+        exports.write_text(EXPORTS, encoding="ascii")
         base = (*own, *(flag for flag in CFLAGS if not flag.startswith("-std=")), "-std=gnu++17", "-shared")
         plain, static, hidden, not_unique, *answers = run_together(
             [
                 (*base, str(source), "-o", str(Path(folder) / "plain.so")),
                 (*base, _STATIC, str(source), "-o", str(Path(folder) / "static.so")),
-                (*base, _HIDDEN, str(source), "-o", str(Path(folder) / "hidden.so")),
+                (*base, f"{_HIDDEN}{exports}", str(source), "-o", str(Path(folder) / "hidden.so")),
                 (*base, _NOT_UNIQUE, str(source), "-o", str(Path(folder) / "not_unique.so")),
                 *((*compiler, *question) for question in _QUESTIONS),
             ],
@@ -142,8 +150,8 @@ def _tried(
     )
     version, proper, included = (answer.output.strip() for answer in answers)
     found = which(proper, path=environ.get("PATH"))
-    hasher = Hasher("cxx.4").field("driver", digest_file(compiler[0])).field("arguments", compiler[1:])
-    hasher.field("cc1plus", digest_file(found) if found else None)
+    hasher = Hasher("cxx.5").field("driver", digest_file(compiler[0])).field("arguments", compiler[1:])
+    hasher.field("exports", EXPORTS).field("cc1plus", digest_file(found) if found else None)
     hasher.field("version", version).field("toolchain", toolchain.digest.hex)
     works = {name: run.returncode == 0 for name, run in zip(_ABILITIES, (static, hidden, not_unique))}
     result = CxxCompiler(

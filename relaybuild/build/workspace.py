@@ -4,6 +4,7 @@
     obj/<unit>.o            its object
     obj/weights-<digest>.o  room for the weights (on machines without an object writer: src/weights-<digest>.bin and .S)
     .relaybuild             the compiler's digest, on which every object depends; marks the directory as ours
+    exports                 what a library with C++ in it does not export
     build.ninja, library    what ninja reads, what it makes
 
 It can be used again: only what changed is done again, and what no longer belongs to it is removed.
@@ -17,6 +18,7 @@ import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from relaybuild.build.cxx import EXPORTS, EXPORTS_FILE
 from relaybuild.build.files import make_folder, no_space, write_if_changed, writing
 from relaybuild.build.forms import Form
 from relaybuild.build.library_spec import Compilers, LibrarySpec, Unit
@@ -37,6 +39,7 @@ _STAMP = ".relaybuild"
 _OWN_FILES = (
     "build.ninja",
     _STAMP,
+    EXPORTS_FILE,
     LIBRARY,
     f"{LIBRARY}.rsp",
     _JOINED,
@@ -100,6 +103,8 @@ class Workspace:
     def write_rules(self, compiled: Collection[Unit]) -> None:
         """Write what ninja reads, with steps for the units in `compiled`; the objects of others must be there."""
         write_if_changed(self.directory / "build.ninja", self._ninja_text(compiled))
+        if self.compilers.cxx is not None:
+            write_if_changed(self.directory / EXPORTS_FILE, EXPORTS)
 
     def write_weights(self) -> None:
         """Write what is linked for the weights, if there are any and it is not there yet; raises UserError."""

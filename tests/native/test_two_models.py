@@ -1,53 +1,71 @@
-"""Two models with regions in one C program: neither sees the other's symbols."""
+"""Two models in one C program, in every form: neither sees the other's symbols, and a program sees few of either."""
 
 from __future__ import annotations
 
-import subprocess
+import re
 from pathlib import Path
 
-from compiling import HEAD
+import pytest
+from runners.linking import BACKENDS, PRINTED, model, printed_by_two_models, put, symbols
 
-import relaybuild
+from relaybuild.build.cxx import probe_cxx
 from relaybuild.build.toolchain import probe
+from relaybuild.runtime.header import public_functions
 
-MODEL = "def @main(%x: Tensor[(4,), float32]) -> Tensor[(4,), float32] {{ nn.relu({operator}(%x, {number}f)) }}"
-
-PROGRAM = """
-#include "first.h"
-#include "second.h"
-
-#include <stdio.h>
-
-int main(void) {
-  float x[4] = {-3, 0, 1, 5}, y[4], z[4];
-  RbInstance *first, *second;
-  DLTensor in = rb_tensor(&first_describe()->inputs[0], x);
-  DLTensor middle = rb_tensor(&first_describe()->outputs[0], y);
-  DLTensor out = rb_tensor(&second_describe()->outputs[0], z);
-  const DLTensor *ins[] = {&in}, *middles[] = {&middle};
-  DLTensor *results[] = {&middle}, *outs[] = {&out};
-  if (first_create(1, &first) || second_create(1, &second)) return 1;
-  if (first_run(first, ins, 1, results, 1) || second_run(second, middles, 1, outs, 1)) return 2;
-  printf("%g %g %g %g, %g %g %g %g\\n", y[0], y[1], y[2], y[3], z[0], z[1], z[2], z[3]);
-  first_destroy(first);
-  second_destroy(second);
-  return 0;
-}
-"""
+FIXED = {"relaybuild_model_v1", "relaybuild_last_error_v1", "__tvm_ffi_main"}
 
 
-def test_two_models_with_regions_in_one_program(tmp_path: Path) -> None:
-    for name, operator, number in (("first", "add", 2), ("second", "multiply", 10)):
-        module = relaybuild.parse(HEAD + MODEL.format(operator=operator, number=number))
-        artifact = relaybuild.compile(module, config={"USE_CODEGENC": "ON"}, name=name)
-        assert artifact.summary["regions"]
-        artifact.export_library(tmp_path / f"lib{name}.so")
-        (tmp_path / f"{name}.h").write_text(artifact.header, encoding="utf-8")
-    source, program = tmp_path / "program.c", tmp_path / "program"
-    source.write_text(PROGRAM, encoding="utf-8")
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_shared_libraries(tmp_path: Path, backend: str) -> None:
+    for name in ("first", "second"):
+        put(tmp_path, name, "shared", BACKENDS[backend])
     # whichever library comes first would win a symbol that both define
     for order in (("first", "second"), ("second", "first")):
-        command = [*probe().command, "-Wall", "-Wextra", "-Werror", str(source), f"-L{tmp_path}", "-o", str(program)]
-        subprocess.run([*command, *(f"-l{name}" for name in order), f"-Wl,-rpath,{tmp_path}"], check=True, timeout=60)
-        done = subprocess.run([str(program)], capture_output=True, text=True, check=True, timeout=60)
-        assert done.stdout == "0 2 3 7, 0 20 30 70\n"
+        words = [f"-L{tmp_path}", *(f"-l:{name}.so" for name in order), f"-Wl,-rpath,{tmp_path}"]
+        assert printed_by_two_models(tmp_path, probe().compiler_command, *words) == PRINTED
+
+
+@pytest.mark.parametrize("form", ["static", "object"])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_parts_of_the_program(tmp_path: Path, form: str, backend: str) -> None:
+    link = [put(tmp_path, name, form, BACKENDS[backend]) for name in ("first", "second")]
+    suffix = {"static": ".a", "object": ".o"}[form]
+    files = [f"first{suffix}", f"second{suffix}"]
+    words = list(dict.fromkeys(word for each in link for word in each))
+    for order in (files, files[::-1]):
+        assert printed_by_two_models(tmp_path, probe().compiler_command, *order, *words) == PRINTED
+
+
+def test_one_with_regions_in_cxx_beside_one_without_any(tmp_path: Path) -> None:
+    put(tmp_path, "first", "static", {})
+    link = put(tmp_path, "second", "static", BACKENDS["C++"])
+    assert "-lstdc++" in link
+    words = ["second.a", "first.a", *link]
+    command = probe().compiler_command
+    assert printed_by_two_models(tmp_path, command, "-no-pie", *words) == PRINTED
+    # the C library has a warning about dlopen() for everybody
+    assert printed_by_two_models(tmp_path, command, "-static", *words, "-Wl,--no-fatal-warnings") == PRINTED
+
+
+def test_a_cxx_compiler_links_them(tmp_path: Path) -> None:
+    link = [put(tmp_path, name, "static", BACKENDS["C++"]) for name in ("first", "second")]
+    command = [*probe_cxx(probe()).compiler_command, "-x", "c++"]
+    assert printed_by_two_models(tmp_path, command, "-x", "none", "first.a", "second.a", *link[0]) == PRINTED
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_a_program_sees_of_a_static_library(tmp_path: Path, backend: str) -> None:
+    put(tmp_path, "first", "static", BACKENDS[backend])
+    own = symbols(tmp_path / "first.a", "--defined-only", "--extern-only") - {"first.o:"}
+    assert own == set(public_functions("first"))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_a_program_sees_of_a_shared_library(backend: str) -> None:
+    """The model's functions, fixed entry points, and regions; nothing of the C++ library, nor of our own in C++."""
+    artifact = model("first", "shared", BACKENDS[backend])
+    regions = {f"__tvm_ffi_{region['symbol']}" for region in artifact.summary["regions"]}
+    assert all(re.fullmatch(r"__tvm_ffi_relaybuild_first_\w+", name) for name in regions)
+    expected = {*public_functions("first"), *FIXED, *regions}
+    expected |= {"relaybuild_library_v1"} if regions else set()
+    assert symbols(artifact.path, "-D", "--defined-only") == expected

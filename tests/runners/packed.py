@@ -37,7 +37,9 @@ _FLAGS = ("-O1", "-fPIC", "-fvisibility=hidden", "-fno-math-errno", "-ffp-contra
 _TENSOR = 7
 
 
-class _DLTensor(ctypes.Structure):
+class DLTensor(ctypes.Structure):
+    """A tensor as C has it."""
+
     _fields_ = (
         ("data", ctypes.c_void_p),
         ("device_type", ctypes.c_int32),
@@ -68,7 +70,7 @@ class PackedLibrary:
 
     def call(self, name: str, arguments: Sequence[Array], state: int | None = None) -> None:
         """Call `__tvm_ffi_NAME` with inputs, then outputs to write; `state` is the address of what its region keeps."""
-        tensors = [_tensor(each) for each in arguments]
+        tensors = [dl_tensor(each) for each in arguments]
         values = (_Value * len(tensors))()
         for value, tensor in zip(values, tensors):
             value.type, value.pointer = _TENSOR, ctypes.addressof(tensor)
@@ -97,11 +99,12 @@ def _stored(dtype: str) -> str:
     return "uint16" if dtype == "bfloat16" else dtype
 
 
-def _tensor(array: Array) -> _DLTensor:
+def dl_tensor(array: Array) -> DLTensor:
+    """An array without gaps as a tensor, which does not keep it."""
     assert array.flags.c_contiguous
     shape = (ctypes.c_int64 * array.ndim)(*array.shape)
     code = {"i": 0, "u": 1, "f": 2, "b": 6}[array.dtype.kind]
-    return _DLTensor(array.ctypes.data, 1, 0, array.ndim, code, array.dtype.itemsize * 8, 1, shape, None, 0)
+    return DLTensor(array.ctypes.data, 1, 0, array.ndim, code, array.dtype.itemsize * 8, 1, shape, None, 0)
 
 
 def build(
