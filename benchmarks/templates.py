@@ -6,8 +6,10 @@ For each template, shapes are drawn (seeded) whose sizes spread from microsecond
 kernel, generated and compiled as for a model, and is timed alone: warm (its data lie in whatever cache holds them), in
 blocks of calls, in several rounds over all kernels, so that a disturbance does not fall on one of them alone. The
 machine's limit is measured in the same process by a few lines of C with the same vectors: multiply-adds in registers,
-and bandwidth over working sets of every size. `benchlib/limits.py` has the formula. The share is limit / time, where
-the time is the least that was seen (`--statistic median`: the median).
+and bandwidth over working sets of every size. Beyond a core's own caches, what is left for it of a shared one changes
+from second to second: there bandwidth is measured for each kernel by itself, over as many bytes, next to each of its
+rounds and for as long. `benchlib/limits.py` has the formula. The share is limit / time, where both are the least that
+were seen (`--statistic median`: the median of times).
 
 Convolutions count the multiply-adds of the direct algorithm, so Winograd's can exceed 100 %. Bytes are those of the
 logical tensors: pad lanes and halos are a kernel's own loss. "Large" are kernels whose limit is `--large` microseconds
@@ -28,7 +30,7 @@ from pathlib import Path
 import numpy as np
 from benchlib.cases import TEMPLATES, Case, draw_cases
 from benchlib.kernels import TimedKernel, Timer, build_timer, kernel_of
-from benchlib.limits import KINDS, Limits, falling
+from benchlib.limits import KINDS, Curve, Limits, falling
 from benchlib.report import percent, progress, run_benchmark, save, table
 from numpy.typing import NDArray
 
@@ -40,6 +42,10 @@ CASES_BETWEEN_LIMITS = 60
 SIZES = tuple(1 << power for power in range(14, 29))
 """Working sets for which bandwidth is measured: 16 KiB to 256 MiB."""
 SECONDS_EACH = 0.01
+SHARED_BYTES = 1 << 20
+"""Working sets from here on come from memory that a core shares with others."""
+BANDWIDTH_MULTIPLE = 1 << 14
+"""What bandwidth is measured over is a multiple of this."""
 
 
 @dataclass(frozen=True)
@@ -69,35 +75,52 @@ def measure_bandwidths(timer: Timer, memory: NDArray[np.float32]) -> list[list[f
     return [[timer.bandwidth(kind, memory, size, SECONDS_EACH) for size in SIZES] for kind in range(len(KINDS))]
 
 
-def measure(timer: Timer, cases: Sequence[Case], seconds: float) -> tuple[list[list[float]], Limits]:
-    """Times of each case, and the limits, from rounds over both."""
+def measure(timer: Timer, cases: Sequence[Case], seconds: float) -> tuple[list[list[float]], list[Limits], Limits]:
+    """Times of each case, its own limits, and those of the machine in general, from rounds over all of them."""
     memory = np.ones(SIZES[-1] // 4 + 16, np.float32)
     times: list[list[float]] = [[] for _ in cases]
     peak = 0.0
     rates = np.zeros((len(KINDS), len(SIZES)))
+    own = np.zeros((len(cases), len(KINDS)))
     each = seconds / max(1, len(cases)) / ROUNDS
     for number in range(ROUNDS):
         progress(f"round {number + 1} of {ROUNDS}")
-        for index in range(len(cases)):
+        for index, case in enumerate(cases):
             if index % CASES_BETWEEN_LIMITS == 0:
                 peak = max(peak, timer.fma_peak(SECONDS_EACH))
                 rates = np.maximum(rates, measure_bandwidths(timer, memory))
             times[index] += timer.time(index, each)
-    curves = [falling(SIZES, row.tolist()) for row in rates]
-    return times, Limits(peak, *curves)
+            if case.work.num_bytes >= SHARED_BYTES:
+                own[index] = np.maximum(own[index], own_bandwidths(timer, memory, case, each))
+    general = Limits(peak, *(falling(SIZES, row.tolist()) for row in rates))
+    return times, [own_limits(general, case, row.tolist()) for case, row in zip(cases, own)], general
 
 
-def results_of(cases: Sequence[Case], times: Sequence[Sequence[float]], limits: Limits) -> list[Result]:
+def own_bandwidths(timer: Timer, memory: NDArray[np.float32], case: Case, seconds: float) -> list[float]:
+    """Bytes a second by kind over the working set of one case; 0 for a kind of which it needs less than a tenth."""
+    size = round(case.work.num_bytes / BANDWIDTH_MULTIPLE) * BANDWIDTH_MULTIPLE
+    needed = [part >= 0.1 * case.work.num_bytes for part in case.work.moved]
+    return [timer.bandwidth(kind, memory, size, seconds) if needed[kind] else 0.0 for kind in range(len(KINDS))]
+
+
+def own_limits(general: Limits, case: Case, rates: Sequence[float]) -> Limits:
+    """Limits with the bandwidths that were measured beside a case, where they were."""
+    curves = (general.read, general.write, general.copy)
+    size = case.work.num_bytes
+    return Limits(general.peak, *(Curve((size,), (rate,)) if rate else curve for rate, curve in zip(rates, curves)))
+
+
+def results_of(cases: Sequence[Case], times: Sequence[Sequence[float]], limits: Sequence[Limits]) -> list[Result]:
     """Times beside limits."""
     return [
         Result(
             case,
             min(found),
             statistics.median(found),
-            limits.seconds(case.work),
-            limits.arithmetic_seconds(case.work) >= limits.memory_seconds(case.work),
+            own.seconds(case.work),
+            own.arithmetic_seconds(case.work) >= own.memory_seconds(case.work),
         )
-        for case, found in zip(cases, times)
+        for case, found, own in zip(cases, times, limits)
     ]
 
 
@@ -237,10 +260,10 @@ def run(options: argparse.Namespace) -> None:
         folder = options.build or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="relaybuild-bench-")))
         progress(f"compiling {len(kernels)} kernels")
         timer = build_timer(kernels, target, toolchain, folder, options.jobs)
-        times, limits = measure(timer, cases, options.seconds)
-    results = results_of(cases, times, limits)
-    report(results, limits, options)
-    save(options.json, to_json(results, limits, target))
+        times, own, general = measure(timer, cases, options.seconds)
+    results = results_of(cases, times, own)
+    report(results, general, options)
+    save(options.json, to_json(results, general, target))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -31,6 +31,13 @@ class Work:
     def num_bytes(self) -> float:
         return self.read_bytes + self.write_bytes
 
+    @property
+    def moved(self) -> tuple[float, float, float]:
+        """Bytes that are read alone, written alone, and read or written while others are written or read (`KINDS`)."""
+        both = 2 * min(self.read_bytes, self.write_bytes)
+        rest = self.read_bytes - self.write_bytes
+        return max(rest, 0.0), max(-rest, 0.0), both
+
 
 @dataclass(frozen=True)
 class Curve:
@@ -75,10 +82,7 @@ class Limits:
     def memory_seconds(self, work: Work) -> float:
         """The least time in which the bytes can be moved."""
         size = work.num_bytes
-        both = 2 * min(work.read_bytes, work.write_bytes)
-        seconds = both / self.copy.at(size)
-        seconds += max(work.read_bytes - work.write_bytes, 0) / self.read.at(size)
-        return seconds + max(work.write_bytes - work.read_bytes, 0) / self.write.at(size)
+        return sum(part / curve.at(size) for part, curve in zip(work.moved, (self.read, self.write, self.copy)))
 
     def seconds(self, work: Work) -> float:
         """The least time in which the machine can do the work."""

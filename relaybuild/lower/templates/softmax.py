@@ -28,12 +28,14 @@ GROUP = 8
 """Vectors of columns that are walked together: the runs that are read are longer than a cache line."""
 
 
-ROWS = 8
-"""Rows whose greatest values, or the sums of whose exponentials, are found in registers before they join what is kept
-of the rows before."""
+ROWS = 2
+"""Rows the sums of whose exponentials are found in registers before they join what is kept of the rows before."""
+
+AHEAD = 8
+"""Rows by which what is read and written is fetched ahead."""
 
 RUN_BYTES = 4096
-"""Of the maxima of a run of columns, as much of their sums and of what is subtracted: a part of the nearest cache."""
+"""Of the sums of a run of columns, and as much of what is subtracted: a part of the nearest cache."""
 
 SAMPLED = 32
 """Of so many rows one is looked at to find what to subtract from a column."""
@@ -324,7 +326,7 @@ def _column_group(
             builder.assign(total[number], f"{total[number]} + {e}")
             writer.fetch(at(k, offset), None, GROUP * writer.lanes)
             if not log:
-                writer.fetch_kept(at(k, offset), _axis_of(k), ROWS)
+                writer.fetch_kept(at(k, offset), _axis_of(k), AHEAD)
                 builder.evaluate(f"rb_store({writer.kept(at(k, offset), k * room + offset)}, {e})")
     scale = [_scale(writer, name, vector=True) for name in total]
     with builder.loop("k", extent) as k:
@@ -341,8 +343,8 @@ def _column_group(
 def _column_runs(writer: _Writer, shape: Sequence[int]) -> None:
     """Runs of columns, row by row, in a pass for exponentials and sums and one for results.
 
-    What is subtracted is the greatest value of a sample of rows. A run that has values much greater is summed up again,
-    less the maxima that were found meanwhile.
+    What is subtracted is the greatest value of a sample of rows. A run that turns out to have values much greater is
+    summed up again, less its maxima.
     """
     builder, axis, lanes = writer.builder, writer.softmax.axis, writer.lanes
     outer_shape = [*shape[:axis], *shape[axis + 1 : -1]]
@@ -352,16 +354,12 @@ def _column_runs(writer: _Writer, shape: Sequence[int]) -> None:
         def at(k: IndexLike, column: Index) -> list[IndexLike]:
             return [*outer[:axis], k, *outer[axis:], column]
 
-        base, best, total = (builder.declare("rb_v", stem, (run.most,)) for stem in ("base", "best", "total"))
-        _sample_run(writer, run, at, shape[axis], base)
-        _sum_run(writer, run, at, shape[axis], (base, best, total))
-        excess = writer.start("rb_v", "excess", "rb_splat(0.0f)")
-        with run.each(builder) as (number, _):
-            builder.assign(excess, f"rb_larger({best}[{number}] - {base}[{number}], {excess})")
+        base, total = (builder.declare("rb_v", stem, (run.most,)) for stem in ("base", "total"))
+        _run_maximum(writer, run, at, shape[axis], base, step=SAMPLED)
+        excess = _sum_run(writer, run, at, shape[axis], base, total)
         with builder.branch(f"rb_max_lanes({excess}) > {EXCESS}.0f"):
-            with run.each(builder) as (number, _):
-                builder.assign(f"{base}[{number}]", f"{best}[{number}]")
-            _sum_run(writer, run, at, shape[axis], (base, best, total))
+            _run_maximum(writer, run, at, shape[axis], base, step=1)
+            _sum_run(writer, run, at, shape[axis], base, total)
         with run.each(builder) as (number, _):
             builder.assign(f"{total}[{number}]", _scale(writer, f"{total}[{number}]", vector=True))
         with builder.loop("k", shape[axis]) as k:
@@ -372,42 +370,42 @@ Place = Callable[[IndexLike, Index], list[IndexLike]]
 """The index of the value in a row, at a column."""
 
 
-def _sample_run(writer: _Writer, run: ColumnRun, at: Place, extent: int, base: str) -> None:
-    """The greatest values of a sample of rows."""
+def _run_maximum(writer: _Writer, run: ColumnRun, at: Place, extent: int, best: str, *, step: int) -> None:
+    """The greatest values of each column in every row, or in one of `step`."""
     builder = writer.builder
     with run.each(builder) as (number, _):
-        builder.assign(f"{base}[{number}]", LOWEST)
-    last = (extent - 1) // SAMPLED * SAMPLED
-    with builder.loop("k", extent, step=SAMPLED, last=last) as k, run.each(builder) as (number, column):
-        builder.assign(f"{base}[{number}]", f"rb_larger({base}[{number}], {writer.vector(at(k, column))})")
+        builder.assign(f"{best}[{number}]", LOWEST)
+    last = (extent - 1) // step * step
+    with builder.loop("k", extent, step=step, last=last) as k, run.each(builder) as (number, column):
+        builder.assign(f"{best}[{number}]", f"rb_larger({best}[{number}], {writer.vector(at(k, column))})")
 
 
-def _sum_run(writer: _Writer, run: ColumnRun, at: Place, extent: int, kept: tuple[str, str, str]) -> None:
-    """Keep the exponentials of values less `base`, add them up in `total`, and find the maxima, `best`."""
-    builder, (base, best, total) = writer.builder, kept
+def _sum_run(writer: _Writer, run: ColumnRun, at: Place, extent: int, base: str, total: str) -> str:
+    """Keep the exponentials of values less `base`, and add them up in `total`; returns a vector whose greatest lane says
+    by how much values exceed `base`."""
+    builder = writer.builder
+    excess = writer.start("rb_v", "excess", "rb_splat(0.0f)")
     with run.each(builder) as (number, _):
-        builder.assign(f"{best}[{number}]", f"{base}[{number}]")
         builder.assign(f"{total}[{number}]", "rb_splat(0.0f)")
 
     def sum_up(k: Index, rows: int) -> None:
         with run.each(builder) as (number, column):
             less = builder.let("rb_v", "less", f"{base}[{number}]")
-            top = writer.start("rb_v", "top", f"{best}[{number}]")
             added = writer.start("rb_v", "added", f"{total}[{number}]")
             for row in range(rows):
                 place = at(k + row, column)
-                x = builder.let("rb_v", "x", writer.vector(place))
-                builder.assign(top, f"rb_larger({top}, {x})")
-                e = builder.let("rb_v", "e", f"rb_exp_falling({x} - {less})")
+                x = builder.let("rb_v", "x", f"{writer.vector(place)} - {less}")
+                builder.assign(excess, f"rb_larger({x}, {excess})")
+                e = builder.let("rb_v", "e", f"rb_exp_falling({x})")
                 builder.assign(added, f"{added} + {e}")
-                writer.fetch(place, _axis_of(k), ROWS)
+                writer.fetch(place, _axis_of(k), AHEAD)
                 if not writer.softmax.log:
-                    writer.fetch_kept(place, _axis_of(k), ROWS)
+                    writer.fetch_kept(place, _axis_of(k), AHEAD)
                     builder.evaluate(f"rb_store({writer.kept(place, k)}, {e})")
-            builder.assign(f"{best}[{number}]", top)
             builder.assign(f"{total}[{number}]", added)
 
     _by_rows(builder, extent, sum_up)
+    return excess
 
 
 def _by_rows(builder: Builder, extent: int, step: Callable[[Index, int], None]) -> None:

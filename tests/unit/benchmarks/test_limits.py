@@ -29,3 +29,8 @@ def test_reads_beside_writes_are_copied_and_the_rest_is_read_or_written_alone() 
 def test_the_limit_is_the_slower_of_arithmetic_and_memory() -> None:
     assert LIMITS.seconds(Work(1e9, 500, 500)) == pytest.approx(1.0)
     assert LIMITS.seconds(Work(1.0, 500, 500)) == pytest.approx(1000 / 4e6)
+
+
+def test_what_is_moved_is_read_written_or_both() -> None:
+    assert Work(0, 600, 400).moved == (200, 0, 800)
+    assert Work(0, 400, 600).moved == (0, 200, 800)

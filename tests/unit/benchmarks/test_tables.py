@@ -28,12 +28,20 @@ def test_shares_are_of_the_least_time_unless_medians_are_asked_for() -> None:
     cases = draw_cases(["sum along rows"], 2, 0)
     limits = Limits(1e12, flat, flat, flat)
     least = [limits.seconds(case.work) for case in cases]
-    results = templates.results_of(cases, [[2 * least[0], 4 * least[0], 9.0], [4 * least[1]] * 3], limits)
+    results = templates.results_of(cases, [[2 * least[0], 4 * least[0], 9.0], [4 * least[1]] * 3], [limits] * 2)
     assert [result.share("least") for result in results] == pytest.approx([0.5, 0.25])
     assert results[0].share("median") == pytest.approx(0.25)
     (row,) = templates.summary_rows(results, least[1], "least")
     assert row == ("sum along rows", "25 %", "38 %", "50 %", "1", "25 %", cases[1].label)
     assert templates.worst_line(results, 1e9, "least").startswith("no kernel has a limit")
+
+
+def test_bandwidth_that_was_measured_beside_a_kernel_is_its_own_limit() -> None:
+    flat = Curve((1, 2), (1e10, 1e10))
+    (case,) = draw_cases(["transpose"], 1, 0)
+    own = templates.own_limits(Limits(1e12, flat, flat, flat), case, [0.0, 0.0, 2e9])
+    assert own.seconds(case.work) == pytest.approx(case.work.num_bytes / 2e9)
+    assert own.read == own.write == flat
 
 
 def test_the_rest_of_a_build_is_outside_its_stages() -> None:
