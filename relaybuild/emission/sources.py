@@ -9,26 +9,22 @@ from pathlib import Path
 
 from relaybuild.build.library_spec import link_words
 from relaybuild.emission.layout import Files, Group, Parts, base_flags, common_files, filled, groups, part_rows
+from relaybuild.emission.names import HEADER, INCLUDE, names_header
 from relaybuild.emission.weights_text import FILE_MACRO, weights_array, weights_from_file
 
 MAX_ARRAY_BYTES = 1 << 20
 """Weights up to here are an array in C; compilers take long over larger ones, which the assembler includes."""
 
 _WEIGHTS_FILE = "weights.bin"
+_SOURCES = (".c", ".cc")
 _COMPILERS = {"c": "${CC:-cc}", "c++": "${CXX:-c++}"}
 
 
 def source_files(parts: Parts) -> Files:
     """The files of the folder of a library."""
     made = groups(parts)
-    files = common_files(parts, made)
-    files["README.md"] = _readme(parts, made).encode()
-    if parts.weights is not None and parts.weights.stat().st_size <= MAX_ARRAY_BYTES:
-        files["src/weights.c"] = weights_array(parts.weights).encode()
-    elif parts.weights is not None:
-        files[_WEIGHTS_FILE] = parts.weights
-        files["src/weights.c"] = weights_from_file(_WEIGHTS_FILE).encode()
-    return files
+    files = {**common_files(parts, made), **_weights_files(parts)}
+    return {**_with_own_names(parts.spec.name, files), "README.md": _readme(parts, made).encode()}
 
 
 def command_line(parts: Parts, made: Sequence[Group]) -> str:
@@ -49,6 +45,26 @@ def portable_link_words(words: Sequence[str]) -> list[str]:
     return found
 
 
+def _has_weights_file(parts: Parts) -> bool:
+    return parts.weights is not None and parts.weights.stat().st_size > MAX_ARRAY_BYTES
+
+
+def _weights_files(parts: Parts) -> Files:
+    if parts.weights is None:
+        return {}
+    if _has_weights_file(parts):
+        return {_WEIGHTS_FILE: parts.weights, "src/weights.c": weights_from_file(_WEIGHTS_FILE).encode()}
+    return {"src/weights.c": weights_array(parts.weights).encode()}
+
+
+def _with_own_names(model: str, files: Files) -> Files:
+    """The files, all sources of which include a header that gives their symbols names of their own."""
+    texts = {name: content for name, content in files.items() if isinstance(content, bytes)}
+    sources = {name: INCLUDE.encode() + text for name, text in texts.items() if name.endswith(_SOURCES)}
+    header = names_header(model, (text.decode() for text in texts.values()))
+    return {**files, **sources, f"include/{HEADER}": header.encode()}
+
+
 def _archive_words(parts: Parts) -> str:
     """The archive for a linker: nothing refers to loaders of modules, which register themselves."""
     archive = f"lib{parts.spec.name}.a"
@@ -66,7 +82,6 @@ def _compile_words(group: Group) -> str:
 def _readme(parts: Parts, made: Sequence[Group]) -> str:
     name = parts.spec.name
     link = " ".join(portable_link_words(link_words(parts.spec)))
-    large = parts.weights is not None and parts.weights.stat().st_size > MAX_ARRAY_BYTES
     remark = (
         f"\n`{_WEIGHTS_FILE}` has the weights, which the assembler includes when `src/weights.c` is compiled here;"
         f"\nfrom elsewhere, `-D{FILE_MACRO}='\"/its/place\"'` names it.\n"
@@ -79,5 +94,5 @@ def _readme(parts: Parts, made: Sequence[Group]) -> str:
         program=f"$CC -Iinclude program.c {_archive_words(parts)} {link}",
         link=link,
         parts=part_rows(made),
-        weights=remark if large else "",
+        weights=remark if _has_weights_file(parts) else "",
     )

@@ -38,20 +38,23 @@ def weights_from_file(default: str) -> str:
 #ifndef {FILE_MACRO}
 #define {FILE_MACRO} "{default}"
 #endif
+#define RB_TEXT_(name) #name
+#define RB_TEXT(name) RB_TEXT_(name)
+#define RB_WEIGHTS RB_TEXT({WEIGHTS_SYMBOL})
 #if defined(__APPLE__)
 __asm__(".section __TEXT,__const\\n"
-        ".private_extern _{WEIGHTS_SYMBOL}\\n"
-        ".globl _{WEIGHTS_SYMBOL}\\n"
+        ".private_extern _" RB_WEIGHTS "\\n"
+        ".globl _" RB_WEIGHTS "\\n"
         ".balign {ALIGNMENT}\\n"
-        "_{WEIGHTS_SYMBOL}:\\n"
+        "_" RB_WEIGHTS ":\\n"
         ".incbin \\"" {FILE_MACRO} "\\"\\n"
         ".text\\n");
 #else
 __asm__(".pushsection .rodata.{WEIGHTS_SYMBOL}, \\"a\\"\\n"
-        ".globl {WEIGHTS_SYMBOL}\\n"
-        ".hidden {WEIGHTS_SYMBOL}\\n"
+        ".globl " RB_WEIGHTS "\\n"
+        ".hidden " RB_WEIGHTS "\\n"
         ".balign {ALIGNMENT}\\n"
-        "{WEIGHTS_SYMBOL}:\\n"
+        RB_WEIGHTS ":\\n"
         ".incbin \\"" {FILE_MACRO} "\\"\\n"
         ".popsection\\n");
 #endif

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from compiling import HEAD
-from runners.building import Bare, bare, tree
+from runners.building import Bare, bare, compiled_by_its_line, tree
 from runners.command import DIGITS
 
 import relaybuild
@@ -40,13 +40,6 @@ def large() -> IRModule:
     x = var("x", TensorType((2, 700), "float32"))
     weight = const(np.random.default_rng(1).standard_normal((600, 700)).astype("float32"))
     return infer_types(IRModule({"main": Function([x], Tuple([call_op("nn.dense", [x, weight])]))}))
-
-
-def compiled_by_its_line(folder: Path, tools: Bare) -> None:
-    """Run the line that README.md has for it, as it stands there."""
-    text = (folder / "README.md").read_text(encoding="utf-8")
-    (line,) = re.findall(r"^    (\$\{CC.*)$", text, re.MULTILINE)
-    tools.run("sh", "-euc", line, folder=folder)
 
 
 def checked(folder: Path, tools: Bare, name: str, expected: bytes) -> str:

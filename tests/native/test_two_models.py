@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from runners.building import bare, compiled_by_its_line
 from runners.linking import BACKENDS, PRINTED, model, printed_by_two_models, put, symbols
 
 from relaybuild.build.cxx import probe_cxx
@@ -13,6 +16,13 @@ from relaybuild.build.toolchain import probe
 from relaybuild.runtime.header import public_functions
 
 FIXED = {"relaybuild_model_v1", "relaybuild_last_error_v1", "__tvm_ffi_main"}
+COMPILED_BY = [
+    ("none", "gcc"),
+    ("none", "clang"),
+    ("C", "gcc"),
+    ("C++", "gcc"),
+    pytest.param("C++", "clang", marks=pytest.mark.slow),
+]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -51,6 +61,31 @@ def test_a_cxx_compiler_links_them(tmp_path: Path) -> None:
     link = [put(tmp_path, name, "static", BACKENDS["C++"]) for name in ("first", "second")]
     command = [*probe_cxx(probe()).compiler_command, "-x", "c++"]
     assert printed_by_two_models(tmp_path, command, "-x", "none", "first.a", "second.a", *link[0]) == PRINTED
+
+
+@pytest.mark.parametrize(("backend", "compiler"), COMPILED_BY)
+def test_folders_of_sources(tmp_path: Path, backend: str, compiler: str) -> None:
+    cxx = {"gcc": "g++", "clang": "clang++"}[compiler]
+    if shutil.which(compiler) is None or shutil.which(cxx) is None:
+        pytest.skip(f"there is no {compiler} with {cxx}")
+    tools = replace(
+        bare(tmp_path / "tools"), environ={"CC": str(shutil.which(compiler)), "CXX": str(shutil.which(cxx))}
+    )
+    for name in ("first", "second"):
+        artifact = model(name, "sources", BACKENDS[backend])
+        artifact.export_library(tmp_path / name)
+        compiled_by_its_line(tmp_path / name, tools)
+    archives = ["first/libfirst.a", "second/libsecond.a"]
+    words = ["-Wl,--whole-archive", *archives, "-Wl,--no-whole-archive", *artifact.summary["link"]]
+    assert printed_by_two_models(tmp_path, [compiler, "-Ifirst/include", "-Isecond/include"], *words) == PRINTED
+    shown = symbols(tmp_path / archives[0], "--defined-only", "--extern-only")
+    assert {name for name in shown if "first" not in name and not is_common(name)} == set()
+
+
+def is_common(symbol: str) -> bool:
+    """Whether it may be in any number of archives: an entry point that is weak, or a template of the C++ library."""
+    is_of_cxx = symbol.startswith(("_Z", "DW.ref.")) and "relaybuild" not in symbol
+    return is_of_cxx or symbol in FIXED or symbol == "relaybuild_library_v1"
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -59,6 +60,13 @@ def bare(folder: Path) -> Bare:
     made = Bare(folder)
     assert made.start("sh", "-c", "python3 --version || python --version", folder=folder).returncode == 127
     return made
+
+
+def compiled_by_its_line(folder: Path, tools: Bare) -> None:
+    """Run the line that README.md has for it, as it stands there: an archive of a folder of C."""
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^    (\$\{CC.*)$", text, re.MULTILINE)
+    tools.run("sh", "-euc", line, folder=folder)
 
 
 def tree(folder: Path) -> dict[str, bytes]:
