@@ -1,4 +1,4 @@
-"""`relaybuild inspect`: what a library says of itself; runs nothing."""
+"""`relaybuild inspect`: what a library says of itself, on whichever processor; runs no model."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 
 import click
 
-from relaybuild.cli import _library, _options
+from relaybuild.cli import _options
 from relaybuild.cli._text import shape_text, size_text, table
-from relaybuild.runtime import Model, elf
+from relaybuild.errors import UserError
+from relaybuild.runtime import Model, describe_model, elf
 from relaybuild.runtime.spec import TensorSpec
 
 _MAX_NODES = 3
@@ -28,7 +29,7 @@ def command(library: Path, as_json: bool) -> None:
 
 def _facts(path: Path) -> dict[str, Any]:
     """Everything known of a library, as JSON has it."""
-    module = _library.load_model(path)
+    module = describe_model(path)
     metadata = module.metadata
     description = module.describe()
     return {
@@ -38,6 +39,7 @@ def _facts(path: Path) -> dict[str, Any]:
         "target": metadata.pop("target", module.target),
         "levels": metadata.pop("levels", []),
         "picked": module.target,
+        "refusal": _refusal(module),
         "cpu_features": description["cpu_features"].split(),
         "inputs": [_tensor(spec) for spec in module.signature.inputs],
         "outputs": [_tensor(spec) for spec in module.signature.outputs],
@@ -49,6 +51,15 @@ def _facts(path: Path) -> dict[str, Any]:
         "needs": list(elf.dynamic(path).needed),
         "provenance": metadata,
     }
+
+
+def _refusal(module: Model) -> str:
+    """Why this processor cannot run a model; empty where it can."""
+    try:
+        module.check()
+    except UserError as error:
+        return str(error)
+    return ""
 
 
 def _regions(module: Model) -> list[dict[str, str]]:
@@ -64,8 +75,11 @@ def _tensor(spec: TensorSpec) -> dict[str, Any]:
 def _lines(facts: Mapping[str, Any]) -> Iterator[str]:
     kernels = facts["kernels"]
     yield f"{facts['library']}: model '{facts['name']}', {size_text(facts['size'])}"
-    picked = f", of which {facts['picked']} was picked" if facts["levels"] else ""
+    is_picked = facts["levels"] and not facts["refusal"]
+    picked = f", of which {facts['picked']} was picked" if is_picked else ""
     yield f"target: {facts['target']}{picked} (requires {' '.join(facts['cpu_features']) or 'nothing'})"
+    if facts["refusal"]:
+        yield f"cannot run here: {facts['refusal']}"
     if facts["levels"]:
         yield "levels:"
         yield from table(("target", "kernels", "arena", "scratch"), list(map(_level_row, facts["levels"])), "  ")

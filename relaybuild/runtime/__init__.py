@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from relaybuild.runtime.csource import CSourceModule, csource_module_create
 from relaybuild.runtime.header import c_identifier, model_header, standalone_header
-from relaybuild.runtime.library import Library, Model, load_model
+from relaybuild.runtime.library import Library, Model, describe_model, load_model
 from relaybuild.runtime.module import Module, load_module
 from relaybuild.runtime.modules import DataModule, load_from_binary
 from relaybuild.runtime.sources import include_dir, model_sources, module_sources, packed_sources, source_dir
@@ -20,6 +20,7 @@ __all__ = [
     "TensorSpec",
     "c_identifier",
     "csource_module_create",
+    "describe_model",
     "include_dir",
     "load_from_binary",
     "load_model",

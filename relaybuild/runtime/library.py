@@ -102,7 +102,7 @@ class Model(NativeModel, Library):
 
     type_key = "relaybuild"
 
-    def __init__(self, path: str, threads: int = 0) -> None:
+    def __init__(self, path: str, threads: int = 0, is_checked: bool = True) -> None:
         super().__init__(path)
         description = self.describe()
         self._description: Description = description
@@ -261,6 +261,16 @@ def load_model(path: str | os.PathLike[str], threads: int | None = None) -> Mode
     location = Path(os.path.abspath(path))
     check_file(location)
     return _open_model(location, threads)
+
+
+def describe_model(path: str | os.PathLike[str]) -> Model:
+    """Loads what has to be the library of a model, to look at it: it may be for another processor of this architecture.
+
+    What that lacks, `check()` of the result tells. Raises UserError for any other file.
+    """
+    location = Path(os.path.abspath(path))
+    check_file(location)
+    return Model(str(location), is_checked=False)
 
 
 def _open_model(path: Path, threads: int | None) -> Model:

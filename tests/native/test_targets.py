@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import shutil
@@ -10,6 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -105,6 +107,13 @@ class Machines:
             return done.stderr.splitlines()[-1], []
         with np.load(results) as arrays:
             return done.stdout.strip(), [arrays[name] for name in arrays.files]
+
+    def inspected(self, library: Path, cpu: str) -> dict[str, Any]:
+        """What `relaybuild inspect` tells."""
+        done = self._run([sys.executable, "-m", "relaybuild", "inspect", library, "--json"], cpu, None)
+        assert done.returncode == 0, done.stderr
+        facts: dict[str, Any] = json.loads(done.stdout)
+        return facts
 
     def _run(
         self, words: list[str | Path], cpu: str, environ: Mapping[str, str] | None
@@ -215,6 +224,16 @@ def test_python_is_refused_on_a_lesser_processor(machines: Machines, library: Li
     text, found = machines.from_python(library("x86-64-v3"), np.zeros(SHAPE, "float32"), "Nehalem")
     assert not found
     assert "refused: model 'model' was compiled for target 'x86-64-v3', which needs the processor feature 'avx'" in text
+
+
+def test_a_lesser_processor_can_look_at_a_library(machines: Machines, library: Library) -> None:
+    facts = machines.inspected(library("x86-64-v3"), "Nehalem")
+    assert facts.pop("refusal").startswith("model 'model' was compiled for target 'x86-64-v3', which needs the ")
+    assert (facts["target"], facts["outputs"][0]["shape"], len(facts["regions"])) == ("x86-64-v3", [1, 20], 0)
+    assert facts["kernels"]
+    here = machines.inspected(library("x86-64-v3"), "")
+    del here["refusal"]
+    assert facts == here
 
 
 @pytest.mark.parametrize(

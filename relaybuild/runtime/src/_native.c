@@ -346,9 +346,9 @@ static bool find_interface(NativeModel *self, const char *path) {
   return self->types != NULL;
 }
 
-/* Makes the first instance, so that a processor that cannot run the model is found at load time. */
-static bool open_model(NativeModel *self, const char *path) {
-  Lease *lease = find_interface(self, path) ? lease_create(self) : NULL;
+/* Makes the first instance, if there is none: a processor that cannot run the model is found here. */
+static bool check_model(NativeModel *self) {
+  Lease *lease = lease_acquire(self);
   if (!lease) {
     return false;
   }
@@ -357,18 +357,23 @@ static bool open_model(NativeModel *self, const char *path) {
   return true;
 }
 
+static PyObject *model_check(PyObject *object, PyObject *Py_UNUSED(ignored)) {
+  return check_model((NativeModel *)object) ? Py_NewRef(Py_None) : NULL;
+}
+
 static PyObject *model_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
-  static char *names[] = {"path", "threads", NULL};
+  static char *names[] = {"path", "threads", "is_checked", NULL};
   PyObject *path = NULL;
-  int threads = 0;
-  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O&|i", names, PyUnicode_FSConverter, &path, &threads)) {
+  int threads = 0, is_checked = 1;
+  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O&|ip", names, PyUnicode_FSConverter, &path, &threads,
+                                   &is_checked)) {
     return NULL;
   }
   NativeModel *self = (NativeModel *)new_library(type, PyBytes_AS_STRING(path));
   if (self) {
     self->vectorcall = model_call;
     self->requested_threads = threads;
-    if (!open_model(self, PyBytes_AS_STRING(path))) {
+    if (!find_interface(self, PyBytes_AS_STRING(path)) || (is_checked && !check_model(self))) {
       Py_CLEAR(self);
     }
   }
@@ -394,6 +399,9 @@ static void model_dealloc(PyObject *object) {
 
 static PyMethodDef model_methods[] = {
     {"describe", model_describe, METH_NOARGS, "describe()\n--\n\nThe model's descriptor as a dictionary."},
+    {"check", model_check, METH_NOARGS,
+     "check()\n--\n\nMakes an instance, if there is none; raises a UserError where this processor cannot run the "
+     "model."},
     {"run_list", model_run_list, METH_O,
      "run_list(inputs)\n--\n\nRuns the model on a sequence of arrays; a tuple of fresh arrays."},
     {"run_into", (PyCFunction)(void (*)(void))model_run_into, METH_FASTCALL,
@@ -410,7 +418,9 @@ static PyMemberDef model_members[] = {
 };
 
 static PyType_Slot model_slots[] = {
-    {Py_tp_doc, "NativeModel(path, threads=0)\n--\n\nA model library, loaded; calling it runs the model."},
+    {Py_tp_doc, "NativeModel(path, threads=0, is_checked=True)\n--\n\n"
+                "A model library, loaded; calling it runs the model. That this can be done is found out at once if "
+                "`is_checked`, else by `check`."},
     {Py_tp_new, model_new},
     {Py_tp_dealloc, model_dealloc},
     {Py_tp_call, PyVectorcall_Call},

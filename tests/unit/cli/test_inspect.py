@@ -24,6 +24,7 @@ def test_facts_are_the_librarys(invoke: Invoke, digits_library: Path) -> None:
     assert facts["kernels"] == module.metadata["kernels"]
     assert facts["provenance"]["source"]["format"] == "onnx"
     assert facts["regions"] == []
+    assert facts["refusal"] == ""
     assert any(name.startswith("libc.") for name in facts["needs"])
 
 
@@ -55,6 +56,15 @@ def test_levels(invoke: Invoke, digits_model: Path, tmp_path: Path, monkeypatch:
     assert lines[1].startswith("target: x86-64-multi[v2,v3], of which x86-64-v3 was picked (requires sse3 ")
     at = lines.index("levels:")
     assert [line.split()[0] for line in lines[at + 1 : at + 4]] == ["target", "x86-64-v2", "x86-64-v3"]
+    # where none of them may run, all is told as well, and why it may not
+    monkeypatch.setenv("RELAYBUILD_CPU_LEVEL", "v1")
+    result = invoke("inspect", library)
+    assert result.exit_code == 0
+    refused = result.stdout.splitlines()
+    assert refused[1].startswith("target: x86-64-multi[v2,v3] (requires sse3 ")
+    assert refused[2].startswith("cannot run here: RELAYBUILD_CPU_LEVEL allows x86-64 at most, but the least that ")
+    assert refused[3] == "levels:"
+    assert len(refused) == len(lines) + 1
 
 
 def test_regions_of_other_backends(invoke: Invoke, tmp_path: Path) -> None:
