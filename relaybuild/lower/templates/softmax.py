@@ -381,8 +381,8 @@ def _run_maximum(writer: _Writer, run: ColumnRun, at: Place, extent: int, best: 
 
 
 def _sum_run(writer: _Writer, run: ColumnRun, at: Place, extent: int, base: str, total: str) -> str:
-    """Keep the exponentials of values less `base`, and add them up in `total`; returns a vector whose greatest lane says
-    by how much values exceed `base`."""
+    """Keep the exponentials of values less `base`, and add them up in `total`; returns a vector whose greatest lane is
+    what values exceed `base` by."""
     builder = writer.builder
     excess = writer.start("rb_v", "excess", "rb_splat(0.0f)")
     with run.each(builder) as (number, _):
