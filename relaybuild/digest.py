@@ -2,15 +2,54 @@
 
 from __future__ import annotations
 
-import hashlib
+import importlib
 import os
 import struct
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 Value: TypeAlias = "bool | int | float | str | bytes | tuple[Value, ...] | Digest | None"
 
 _CHUNK = 1 << 20
+
+
+class Sha256(Protocol):
+    """A SHA-256 that goes on, as `hashlib` has it."""
+
+    def update(self, data: Any, /) -> None: ...
+    def digest(self) -> bytes: ...
+    def hexdigest(self) -> str: ...
+
+
+def sha256(data: bytes | memoryview = b"") -> Sha256:
+    """The SHA-256 of some bytes, to which more may be added.
+
+    `hashlib` is used where it has been loaded, since OpenSSL hashes what is long several times as fast. To load it
+    takes as long as to hash hundreds of keys without.
+    """
+    loaded = sys.modules.get("hashlib")
+    state: Sha256 = (loaded.sha256 if loaded is not None else _own_sha256())(data)
+    return state
+
+
+def long_sha256() -> Sha256:
+    """The SHA-256 of nothing yet, for the contents of files."""
+    import hashlib
+
+    return hashlib.sha256()
+
+
+def _own_sha256() -> Callable[..., Sha256]:
+    """Python's own implementation, which `hashlib` falls back to; a Python built without has OpenSSL's only."""
+    for name in ("_sha2", "_sha256"):
+        try:
+            found: Callable[..., Sha256] = importlib.import_module(name).sha256
+            return found
+        except (ImportError, AttributeError):
+            continue
+    return importlib.import_module("hashlib").sha256  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +78,7 @@ class Hasher:
 
     def __init__(self, domain: str) -> None:
         """`domain` names what is hashed and the version of its layout, such as `"kernel.1"`."""
-        self._hash = hashlib.sha256()
+        self._hash = sha256()
         self._size = 0
         self._feed(_delimited(domain.encode()))
 
@@ -61,12 +100,12 @@ class Hasher:
 def digest_bytes(data: bytes | bytearray | memoryview[Any]) -> Digest:
     """The plain SHA-256 of a contiguous buffer, as other tools compute it."""
     view = memoryview(data).cast("B")
-    return Digest(hashlib.sha256(view).hexdigest(), view.nbytes)
+    return Digest(sha256(view).hexdigest(), view.nbytes)
 
 
 def digest_file(path: str | os.PathLike[str]) -> Digest:
     """The plain SHA-256 of a file's content, read in chunks; raises OSError if it cannot be read."""
-    state = hashlib.sha256()
+    state = long_sha256()
     buffer = memoryview(bytearray(_CHUNK))
     size = 0
     with open(path, "rb", buffering=0) as file:

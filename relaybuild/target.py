@@ -79,7 +79,7 @@ _FEATURES: dict[str, _Feature] = {
 
 
 _MULTI = "x86-64-multi"
-_MULTI_TEXT = re.compile(rf"{_MULTI}(?:\[([^\]]*)\])?")
+_MULTI_TEXT = rf"{_MULTI}(?:\[([^\]]*)\])?"
 _MULTI_LEVELS = ("x86-64-v2", "x86-64-v3", "x86-64-v4")
 
 
@@ -120,7 +120,7 @@ class Target:
 
         Raises UserError for an unknown level or feature, or a feature that the level cannot have.
         """
-        if multi := _MULTI_TEXT.fullmatch(text.strip()):
+        if text.strip().startswith(_MULTI) and (multi := re.fullmatch(_MULTI_TEXT, text.strip())):
             return _multi(multi[1])
         base, *features = text.strip().split("+")
         if base == "native":

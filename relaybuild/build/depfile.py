@@ -10,7 +10,7 @@ from relaybuild.build.files import write_if_changed
 from relaybuild.errors import UserError
 
 # A backslash stands for itself unless it precedes what it would make literal.
-_LITERAL = re.compile(r"(\\*)([ #])")
+_LITERAL = r"(\\*)([ #])"
 
 
 def depfile_text(output: Path, inputs: Iterable[Path]) -> str:
@@ -30,4 +30,4 @@ def _name(path: Path) -> str:
     name = path.as_posix()
     if "\n" in name or "\r" in name:
         raise UserError(f"the file {name!r} has a line's end in its name, which no dependency file can have; rename it")
-    return _LITERAL.sub(r"\1\1\\\2", name.replace("$", "$$"))
+    return re.sub(_LITERAL, r"\1\1\\\2", name.replace("$", "$$"))

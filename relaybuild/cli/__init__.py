@@ -74,6 +74,8 @@ class Program(click.Group):
             code = _leave_pipe()
         except Exception as error:
             code = _report(error, arguments)
+        # memory goes with the process: the interpreter need not search what is left for cycles, three times
+        gc.freeze()
         sys.exit(code)
 
 

@@ -9,10 +9,8 @@ written in ascending order and defaults are left out, so that the bytes are thos
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import math
-import re
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import field
@@ -29,14 +27,12 @@ from relaybuild.build.cache.wire import (
     varint_field,
 )
 from relaybuild.dataclass import dataclass
-from relaybuild.digest import Digest
+from relaybuild.digest import Digest, sha256
 
 FORMAT = 1
 """The version of the mapping from actions to keys: another number, other keys."""
 
 PROGRAM = "relaybuild"
-
-_HEX_DIGEST = re.compile("[0-9a-f]{64}")
 
 Option: TypeAlias = (
     "bool | int | float | str | list[Option] | tuple[Option, ...] | frozenset[Option] | Mapping[str, Option] | None"
@@ -68,7 +64,7 @@ class Action:
 
     def key(self, namespace: str) -> str:
         """The SHA-256 of the message, in hexadecimal: what the result is stored under."""
-        return hashlib.sha256(self.message(namespace)).hexdigest()
+        return sha256(self.message(namespace)).hexdigest()
 
     def encode(self) -> bytes:
         """All that `decode` needs to have the action back."""
@@ -218,11 +214,11 @@ def decode_digest(data: bytes) -> Digest:
 
 def is_hex_digest(text: str) -> bool:
     """Whether a text is a SHA-256 in lower-case hexadecimal."""
-    return _HEX_DIGEST.fullmatch(text) is not None
+    return len(text) == 64 and not text.strip("0123456789abcdef")
 
 
 def _digest(data: bytes) -> Digest:
-    return Digest(hashlib.sha256(data).hexdigest(), len(data))
+    return Digest(sha256(data).hexdigest(), len(data))
 
 
 def _check_path(name: str) -> None:

@@ -7,7 +7,6 @@ it never appears under a final name.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
 import os
 import re
@@ -18,7 +17,7 @@ from typing import IO, Any, BinaryIO, NamedTuple
 
 from relaybuild.build.cache.folder import CacheFolder, remove
 from relaybuild.build.files import temporary_beside
-from relaybuild.digest import Digest, digest_bytes
+from relaybuild.digest import Digest, digest_bytes, long_sha256
 
 _CHUNK = 1 << 20
 _FOLDER_NAME = r"[0-9a-f]{2}"
@@ -273,7 +272,7 @@ def _write_all(file: int, data: bytes) -> None:
 def _digest_of(file: int) -> Digest:
     """The digest of an open file, from its beginning."""
     os.lseek(file, 0, os.SEEK_SET)
-    state = hashlib.sha256()
+    state = long_sha256()
     buffer = memoryview(bytearray(_CHUNK))
     size = 0
     while count := os.readv(file, [buffer]):

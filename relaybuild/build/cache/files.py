@@ -12,8 +12,8 @@ from pathlib import Path
 from relaybuild.build.cache.folder import CacheFolder, remove
 from relaybuild.build.cache.index import MAX_VALUE, IndexFailure, NamedRow, Row
 
-_NAME = re.compile(r"[0-9a-f]{8,64}")
-_KIND = re.compile(r"[A-Za-z0-9._+-]+")
+_NAME = r"[0-9a-f]{8,64}"
+_KIND = r"[A-Za-z0-9._+-]+"
 
 
 class FileIndex:
@@ -55,7 +55,7 @@ class FileIndex:
                 os.utime(self._path(kind, name), (when, when))
 
     def rows(self) -> Iterator[NamedRow]:
-        for kind in _names(self._folder.records, _KIND):
+        for kind in _names(self._folder.records, re.compile(_KIND)):
             for part in _names(self._folder.records / kind, re.compile("[0-9a-f]{2}")):
                 for rest in _names(self._folder.records / kind / part, re.compile("[0-9a-f]{6,62}")):
                     with contextlib.suppress(OSError, IndexFailure):
@@ -67,7 +67,7 @@ class FileIndex:
 
     def _path(self, kind: str, name: str) -> Path:
         folder = kind.replace("/", "+")
-        if not _NAME.fullmatch(name) or not _KIND.fullmatch(folder) or folder.startswith("."):
+        if not re.fullmatch(_NAME, name) or not re.fullmatch(_KIND, folder) or folder.startswith("."):
             raise ValueError(f"'{kind}' and '{name}' cannot name a file")
         return self._folder.records / folder / name[:2] / name[2:]
 
