@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
@@ -137,14 +138,16 @@ def _make(request: Request, work: Workplace, head: HeadStart | None) -> Made:
     path = work.folder / f"{options.symbol}{request.form.suffix}"
     header = _header(options, host, _shown_link_words(spec))
     executed, cached = actions.counts()
+    whole = Counter(actions.whole)
     if request.form.is_folder:
         with clock.stage("link"):
             _emit(request, options, host, Parts(options.name, spec, header, brought.backends), path)
     else:
         built = _build(spec, work, path, clock, head)
         executed, cached = {**executed, **built.executed}, {**cached, **built.cached}
+        whole += Counter(built.executed) + Counter(built.cached)
     facts = _facts(host.code, regions, context, link_words(spec))
-    steps = Steps(executed, cached, dict(clock.seconds))
+    steps = Steps(executed, cached, dict(clock.seconds), whole)
     return Made(path, header, facts, steps, cut.program.in_memory)
 
 

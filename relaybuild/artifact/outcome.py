@@ -17,19 +17,21 @@ _FACTS = ("kernels", "regions", "arena_bytes", "weight_bytes", "link")
 
 @dataclass(frozen=True)
 class Steps:
-    """What a compilation did, by stage: steps that ran, steps whose results were there, and seconds."""
+    """What a compilation did, by stage: steps that ran, steps whose results were there, and seconds; `whole` counts
+    those that are no parts of others, which come up only where these are not found."""
 
     executed: Mapping[str, int] = field(default_factory=dict)
     cached: Mapping[str, int] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
+    whole: Mapping[str, int] = field(default_factory=dict)
 
 
 def pack(facts: Mapping[str, Any], steps: Steps) -> bytes:
-    """What a cache keeps for the summary: facts of the library, and of how many steps it is made by stage.
+    """What a cache keeps for the summary: facts of the library, and of how many whole steps it is made by stage.
 
     Equal libraries give equal bytes: neither times nor what happened to be cached are in them.
     """
-    counts = {stage: steps.executed.get(stage, 0) + steps.cached.get(stage, 0) for stage in STAGES}
+    counts = {stage: steps.whole.get(stage, 0) for stage in STAGES}
     return json.dumps({"facts": dict(facts), "steps": counts}, sort_keys=True).encode()
 
 

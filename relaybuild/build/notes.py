@@ -1,7 +1,8 @@
 """Small replaceable records beside the results of a cache, such as which headers a unit includes; knows none of them.
 
 A note only says what to look at: whoever uses one verifies it, so that a wrong or a lost one costs time and nothing
-else. One that travels is given to the remote cache, too, and taken from there where there is none here.
+else. One that travels is given to the remote cache, too, and taken from there where there is none here; it is kept
+apart from others of its kind, and goes along with what is exported.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 
 from relaybuild.build.cache.index import IndexFailure
 from relaybuild.build.cache.journal import Failed
-from relaybuild.build.cache.record import RecordError
+from relaybuild.build.cache.record import TRAVELLING, RecordError
 from relaybuild.build.cache.records import Records
 from relaybuild.build.cache.settings import Mode
 from relaybuild.build.cache.store import Cache
@@ -30,20 +31,21 @@ class Notes:
         """Whether notes can be read or written at all."""
         return self._may_read or self._may_write
 
-    def read(self, kind: str, name: str, *, travels: bool = False) -> bytes | None:
-        """The note of a kind and a name; None if there is none that can be believed."""
+    def read(self, kind: str, name: str, *, travels: bool = False, may_ask: bool = True) -> bytes | None:
+        """The note of a kind and a name; None if there is none that can be believed. `may_ask`: another machine, too,
+        for one that travels."""
         records = self._records(self._may_read)
         if records is None:
             return None
         try:
-            found = records.read(kind, name)
+            found = records.read(_kept_as(kind, travels), name)
         except RecordError as error:
             self._fail("record", error)
             found = None
-        if found is None and travels and self._cache is not None:
+        if found is None and travels and may_ask and self._cache is not None:
             found = self._cache.find_note(kind, name)
             if found is not None:
-                self.write(kind, name, found)
+                self._keep(_kept_as(kind, travels), name, found)
         return found
 
     def fetch(self, kind: str, names: Sequence[str]) -> None:
@@ -54,7 +56,7 @@ class Notes:
 
     def _has(self, records: Records, kind: str, name: str) -> bool:
         try:
-            return records.read(kind, name) is not None
+            return records.read(_kept_as(kind, True), name) is not None
         except RecordError:
             return False
 
@@ -62,6 +64,9 @@ class Notes:
         """Keep a note in place of the one that was there."""
         if travels and self._cache is not None:
             self._cache.send_note(kind, name, payload)
+        self._keep(_kept_as(kind, travels), name, payload)
+
+    def _keep(self, kind: str, name: str, payload: bytes) -> None:
         records = self._records(self._may_write)
         try:
             if records is not None:
@@ -75,3 +80,8 @@ class Notes:
     def _fail(self, reason: str, error: Exception) -> None:
         if self._cache is not None:
             self._cache.journal.failed.append(Failed(reason, str(error)))
+
+
+def _kept_as(kind: str, travels: bool) -> str:
+    """The kind of the record that holds a note."""
+    return f"{TRAVELLING}{kind}" if travels else kind

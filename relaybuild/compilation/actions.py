@@ -7,6 +7,7 @@ that nothing was ever stored under.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections import Counter
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from relaybuild.build.cache.action import Action, ActionBuilder
-from relaybuild.build.cache.hit import DamagedResult, Hit
+from relaybuild.build.cache.hit import DamagedResult, Hit, Miss
 from relaybuild.build.cache.journal import Change, Executed, Journal, Storing
 from relaybuild.build.cache.settings import Mode
 from relaybuild.build.cache.store import Cache
@@ -48,7 +49,8 @@ class Step(Generic[T]):
     """One step of a layer; `slot` says where in the project it comes up.
 
     `describe` adds to a key all that it depends on but weights, `execute` is the work, `pack` gives what it made as
-    bytes, from which `unpack` makes it again without the work.
+    bytes, from which `unpack` makes it again without the work. Where a step never asks for weights, `may_ask` being
+    false spares the question to another machine for which.
     """
 
     layer: str
@@ -58,11 +60,15 @@ class Step(Generic[T]):
     execute: Callable[[], T]
     pack: Callable[[T], Mapping[str, bytes]]
     unpack: Callable[[Outputs], T]
+    may_ask: bool = True
 
 
 @dataclass
 class Actions:
-    """The steps of one compilation: looked up in a cache or, without one, executed. `project` begins their slots."""
+    """The steps of one compilation: looked up in a cache or, without one, executed. `project` begins their slots.
+
+    `whole` counts steps by layer that are no parts of others: of a step that is found, nobody sees the parts.
+    """
 
     cache: Cache | None
     weights: Weights
@@ -73,6 +79,8 @@ class Actions:
         if self.cache is not None:
             self.journal = self.cache.journal
         self._first_executed, self._first_looked = len(self.journal.executed), len(self.journal.looked)
+        self._depth = 0
+        self.whole: Counter[str] = Counter()
 
     @property
     def has_cache(self) -> bool:
@@ -83,14 +91,17 @@ class Actions:
         """What a step makes; it is not looked up where there is an objection. Raises what the step raises."""
         if self.cache is None or objection or not self.has_cache:
             return self.perform(step.layer, step.name, step.slot, step.execute, objection)
+        self._count(step.layer)
         return _Keyed(self, self.cache, step).result()
 
     def perform(self, layer: str, name: str, slot: str, execute: Callable[[], T], objection: str) -> T:
         """What a step makes that is not looked up, for a reason."""
         if self.cache is not None and self.has_cache:
             self.cache.bypass(layer, name, objection, slot=self.slot(slot))
+        self._count(layer)
         begin = time.perf_counter()
-        made = execute()
+        with self.within():
+            made = execute()
         seconds = time.perf_counter() - begin
         self.journal.executed.append(
             Executed(layer, name, self.slot(slot), "", seconds, Storing.BYPASSED, objection or "no cache")
@@ -103,6 +114,19 @@ class Actions:
         found = Counter(event.layer for event in self.journal.looked[self._first_looked :] if event.reason is None)
         return executed, found
 
+    @contextlib.contextmanager
+    def within(self) -> Iterator[None]:
+        """While the block runs, steps are parts of another one."""
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+
+    def _count(self, layer: str) -> None:
+        if not self._depth:
+            self.whole[layer] += 1
+
     def slot(self, within: str) -> str:
         """The place of a step."""
         return f"{self.project}/{within}"
@@ -112,6 +136,7 @@ class _Keyed(Generic[T]):
     """A step that is looked up."""
 
     def __init__(self, actions: Actions, cache: Cache, step: Step[T]) -> None:
+        self._actions = actions
         self._step = step
         self._cache = cache
         self._weights = actions.weights
@@ -120,23 +145,36 @@ class _Keyed(Generic[T]):
         self._notes = Notes(cache)
         self._built: dict[tuple[Origin, ...], Action] = {}
         self._base = self._action(())
+        # who trusts another namespace looks up what that has under its own weights
+        self._name = self._base.key("")
 
     def result(self) -> T:
         """What the step makes, found or made now and kept."""
-        asked = self._noted()
-        action = self._action(asked)
-        found = self._cache.lookup(action, slot=self._slot)
-        if not isinstance(found, Hit):
-            return self._made(action, asked)[0]
+        asked = self._noted(may_ask=False)
+        found = self._cache.lookup(self._action(asked), slot=self._slot)
+        if isinstance(found, Hit):
+            return self._found(found, asked)
+        if self._cache.settings.mode.must_execute:
+            return self._made(asked)[0]
+        # whoever else is at it is waited for, but not by who holds what it may need: parts are claimed within wholes
+        with self._cache.claim(self._base):
+            asked = self._noted(may_ask=self._step.may_ask)
+            again = self._cache.look_again(self._action(asked), found, slot=self._slot)
+            if isinstance(again, Miss):
+                return self._made(asked)[0]
+        return self._found(again, asked)
+
+    def _found(self, found: Hit, asked: tuple[Origin, ...]) -> T:
+        """What a hit holds; it is made again where that is damaged."""
         for origin in asked:
             # a step around this one depends on what it asked for, whether or not it is executed now
             tell(Constant(self._weights.array(origin)))
         try:
-            return self._step.unpack(Outputs(found.outputs, _Reading(found, lambda: self._made(action, asked)[1])))
+            return self._step.unpack(Outputs(found.outputs, _Reading(found, lambda: self._made(asked)[1])))
         except DamagedResult:
-            return self._made(action, asked)[0]
+            return self._made(asked)[0]
 
-    def _made(self, looked_up: Action, noted: tuple[Origin, ...]) -> tuple[T, Mapping[str, bytes]]:
+    def _made(self, noted: tuple[Origin, ...]) -> tuple[T, Mapping[str, bytes]]:
         """Execute the step and keep what it made, under the weights that it asked for."""
         heard: set[Origin] = set()
 
@@ -146,14 +184,16 @@ class _Keyed(Generic[T]):
                 heard.add(origin)
 
         begin = time.perf_counter()
-        with asked_values(hear):
+        with asked_values(hear), self._actions.within():
             made = self._step.execute()
         seconds = time.perf_counter() - begin
         asked = _sorted(heard)
         action = self._action(asked)
+        if asked or noted:
+            # also where it says what it said before: it may never have reached another machine
+            self._notes.write(_NOTE, self._name, json.dumps(asked).encode(), travels=True)
         if asked != noted:
-            self._notes.write(_NOTE, self._base.key(self._namespace), json.dumps(asked).encode())
-            self._correct(looked_up, action)
+            self._correct(self._action(noted), action)
         packed = self._step.pack(made)
         self._cache.store(action, packed, slot=self._slot, seconds=seconds, inputs=self._weights.files)
         return made, packed
@@ -171,9 +211,10 @@ class _Keyed(Generic[T]):
             builder.input(f"{_WEIGHTS}{origin}", self._weights.digest(origin))
         return builder.build()
 
-    def _noted(self) -> tuple[Origin, ...]:
-        """The weights that the step asked for when it was last executed; those that are not there are left out."""
-        payload = self._notes.read(_NOTE, self._base.key(self._namespace))
+    def _noted(self, *, may_ask: bool) -> tuple[Origin, ...]:
+        """The weights that the step asked for when it was last executed, here or, if nothing is known of that and we
+        `may_ask`, on another machine; those that are not there are left out."""
+        payload = self._notes.read(_NOTE, self._name, travels=True, may_ask=may_ask)
         try:
             found = json.loads(payload) if payload is not None else []
         except ValueError:

@@ -131,7 +131,14 @@ class CodeGenerator:
 
             slot = f"{LAYER}/{backend.name}/{place}"
             step = Step(
-                LAYER, _PART, slot, describe, make, lambda made: {_PART: made}, lambda outputs: outputs.read(_PART)
+                LAYER,
+                _PART,
+                slot,
+                describe,
+                make,
+                lambda made: {_PART: made},
+                lambda outputs: outputs.read(_PART),
+                may_ask=False,
             )
             return self._actions.run(step, objection=self._objection)
 

@@ -3,7 +3,7 @@
     relaybuild-cache         the version of the layout
     cas/<sha256>             blobs
     ac/<key>                 records without seal (`record.Entry`), after all blobs
-    headers/<name>           notes of which headers units read, which say where to look and are never believed
+    note/<kind>/<name>       notes, of which headers a unit reads for one: they say where to look and are never believed
 
 Members are sorted and have no times and owners: equal entries give equal bytes.
 """
@@ -20,7 +20,7 @@ from typing import IO
 
 from relaybuild.build.cache.cas import BlobError, BlobStore
 from relaybuild.build.cache.index import MAX_VALUE, IndexFailure
-from relaybuild.build.cache.record import Entry, RecordError
+from relaybuild.build.cache.record import TRAVELLING, Entry, RecordError
 from relaybuild.build.cache.records import Records
 from relaybuild.build.files import write_atomically
 from relaybuild.dataclass import dataclass
@@ -28,9 +28,9 @@ from relaybuild.digest import Digest
 from relaybuild.errors import UserError
 
 _HEAD = "relaybuild-cache"
-_LAYOUT = b"1\n"
-_NOTES = "headers"
-_MEMBER = re.compile(rf"(cas|ac|{_NOTES})/([0-9a-f]{{64}})")
+_LAYOUT = b"2\n"
+_NOTE = "note/"
+_MEMBER = re.compile(rf"(cas|ac|{_NOTE}[a-z]+)/([0-9a-f]{{64}})")
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ def export_entries(
     needed: dict[str, Digest] = {}
     refused: list[str] = []
     for row in records.rows():
-        if row.kind == _NOTES and keys is None:
+        if row.kind.startswith(TRAVELLING) and keys is None:
             with contextlib.suppress(RecordError):
-                notes[row.name] = records.unsealed(row)
+                notes[f"{_NOTE}{row.kind.removeprefix(TRAVELLING)}/{row.name}"] = records.unsealed(row)
         if row.kind != kind or (keys is not None and row.name not in keys):
             continue
         try:
@@ -109,7 +109,7 @@ def _write(
             data = entries[name].encode()
             _add(tar, f"ac/{name}", io.BytesIO(data), len(data))
         for name in sorted(notes):
-            _add(tar, f"{_NOTES}/{name}", io.BytesIO(notes[name]), len(notes[name]))
+            _add(tar, name, io.BytesIO(notes[name]), len(notes[name]))
 
 
 def _add(tar: tarfile.TarFile, name: str, content: IO[bytes], size: int) -> None:
@@ -137,8 +137,8 @@ def _read(tar: tarfile.TarFile, records: Records, blobs: BlobStore, namespace: s
             if kind == "cas":
                 blobs.put_stream(content, Digest(name, member.size))
                 kept += 1
-            elif kind == _NOTES:
-                _take_note(content, member.size, name, records)
+            elif kind.startswith(_NOTE):
+                _take_note(content, member.size, TRAVELLING + kind.removeprefix(_NOTE), name, records)
             elif _take(content, member.size, name, records, blobs, namespace):
                 entries += 1
             else:
@@ -148,12 +148,12 @@ def _read(tar: tarfile.TarFile, records: Records, blobs: BlobStore, namespace: s
     return Transfer(entries, kept, known, tuple(refused))
 
 
-def _take_note(content: IO[bytes], size: int, name: str, records: Records) -> None:
+def _take_note(content: IO[bytes], size: int, kind: str, name: str, records: Records) -> None:
     """Keep a note where there is none. Raises RecordError."""
     if size > MAX_VALUE:
         raise RecordError(f"a note of {size} bytes")
     try:
-        records.write(_NOTES, name, content.read(size))
+        records.write(kind, name, content.read(size))
     except IndexFailure as failure:
         raise OSError(str(failure)) from failure
 

@@ -42,8 +42,9 @@ def problem_of(action: Action, result: Result) -> str:
     names = tuple(output.name for output in result.outputs)
     if action.outputs and names != action.outputs:
         return f"the outputs are {', '.join(names)}, declared are {', '.join(action.outputs)}"
-    empty = [output.name for output in result.outputs if output.digest.size == 0]
-    return f"the output '{empty[0]}' is empty" if empty else ""
+    # bytes may be none; a file without any is what a tool leaves that failed without saying so
+    empty = [output.name for output in result.outputs if output.digest.size == 0 and output.contents is None]
+    return f"the file '{empty[0]}' is empty" if empty else ""
 
 
 def conflict_of(first: Result, second: Result) -> str:

@@ -11,7 +11,7 @@ A result is an `ActionResult` of the remote-execution API. An entry of the index
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from relaybuild.build.cache.action import Action, decode_digest, encode_digest, is_hex_digest
 from relaybuild.build.cache.wire import (
@@ -31,10 +31,14 @@ VERSION = 1
 MAX_INLINE = 1024
 """Outputs of at most so many bytes are kept in the record itself."""
 
+TRAVELLING = "note."
+"""What kinds of records begin with that say what to look at on any machine, and are never believed."""
+
 _MAGIC = b"RBC"
 _HEAD = len(_MAGIC) + 1 + 32
 _REFERENCE = "relaybuild-digest"
 _NANOSECONDS = 1_000_000_000
+_EMPTY = digest_bytes(b"")
 
 
 class RecordError(Exception):
@@ -134,7 +138,8 @@ class Entry:
         try:
             results = [expect_bytes(value) for number, value in read_fields(data) if number == 1]
             files = [dict(read_fields(expect_bytes(each))) for number, each in read_fields(results[0]) if number == 2]
-            return tuple(decode_digest(expect_bytes(parts[2])).hex for parts in files if 5 not in parts)
+            digests = ((parts, decode_digest(expect_bytes(parts[2]))) for parts in files)
+            return tuple(digest.hex for parts, digest in digests if _inline(parts, digest) is None)
         except (WireError, KeyError, IndexError) as error:
             raise RecordError(f"not an entry: {error}") from error
 
@@ -233,13 +238,18 @@ def _read_metadata(data: bytes) -> tuple[str, float, float]:
     return expect_text(parts.get(1, b"")), _read_timestamp(parts.get(3, b"")), _read_timestamp(parts.get(4, b""))
 
 
+def _inline(parts: Mapping[int, int | bytes], digest: Digest) -> bytes | None:
+    """The contents of an output that the message has itself, where a field of no bytes is left out; else None."""
+    return expect_bytes(parts[5]) if 5 in parts else b"" if digest == _EMPTY else None
+
+
 def _read_output(data: bytes) -> Output:
     parts = dict(read_fields(data))
     name = expect_text(parts.get(1, b""))
     if not name or "\0" in name or any(part in ("", ".", "..") for part in name.split("/")):
         raise WireError(f"'{name}' is no name of an output")
     digest = decode_digest(expect_bytes(parts.get(2, b"")))
-    contents = expect_bytes(parts[5]) if 5 in parts else None
+    contents = _inline(parts, digest)
     if contents is not None and digest_bytes(contents) != digest:
         raise WireError(f"the contents of '{name}' are not what their digest says")
     return Output(name, digest, bool(parts.get(4, 0)), contents)

@@ -80,6 +80,19 @@ class Cache:
         self._note(action, slot, found)
         return found
 
+    def look_again(self, action: Action, missed: Miss, *, slot: str = "") -> Hit | Miss:
+        """Ask once more for what was missed, as the same action or as one of which more is known now: another process
+        may have made it meanwhile. The journal counts one answer.
+        """
+        is_same = action.key(self.settings.namespace) == missed.key
+        found = self._find(action, slot, may_ask=not is_same)
+        if isinstance(found, Miss) and is_same:
+            return missed
+        looked = self.journal.looked
+        looked.remove(next(event for event in reversed(looked) if event.key == missed.key))
+        self._note(action, slot, found)
+        return found
+
     def run(
         self,
         action: Action,

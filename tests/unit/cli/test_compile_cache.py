@@ -9,9 +9,11 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -233,6 +235,14 @@ def test_require_hit(run: Runner) -> None:
     assert has_executed_nothing(run.done("--require-hit"))
     result = run("--require-hit", "--threads", "2")
     assert (result.returncode, "changed (option.threads)" in result.stderr) == (1, True)
+
+
+def test_what_is_exported_is_all_that_another_machine_needs(compiled: Runner, tmp_path: Path) -> None:
+    for action, cache in (("export", compiled.cache), ("import", "other")):
+        command = [sys.executable, "-m", "relaybuild", "cache", action, "e.tar", "--cache-dir", cache]
+        environ = {**os.environ, "PYTHONPATH": str(compiled.package)}
+        subprocess.run(command, cwd=tmp_path, env=environ, check=True, timeout=60)
+    assert has_executed_nothing(replace(compiled, cache="other").done("--require-hit"))
 
 
 def test_options_that_exclude_each_other(run: Runner) -> None:

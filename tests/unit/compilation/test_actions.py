@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import json
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from build.cache.remote.faults import Faults, faulty_server
 
 from relaybuild.build.cache.action import ActionBuilder
 from relaybuild.build.cache.journal import Executed, MissReason, Storing
-from relaybuild.build.cache.settings import CacheSettings, Mode
+from relaybuild.build.cache.settings import CacheSettings, Mode, RemoteSettings
 from relaybuild.build.cache.store import Cache, open_cache
 from relaybuild.build.notes import Notes
 from relaybuild.compilation.actions import Actions, Outputs, Step
@@ -135,10 +142,10 @@ def test_a_wrong_note_costs_time_alone(folder: Path, note: bytes) -> None:
     run(work, folder, values(1, 2, 3))
     with open_cache(CacheSettings(folder)) as cache:
         builder = ActionBuilder("pass", "sum").option("salt", "")
-        key = builder.build().key(cache.settings.namespace)
+        key = builder.build().key("")
         notes = Notes(cache)
-        assert notes.read("asked", key) == b"[1]"
-        notes.write("asked", key, note)
+        assert notes.read("asked", key, travels=True) == b"[1]"
+        notes.write("asked", key, note, travels=True)
     assert run(work, folder, values(1, 4, 3)) == [24.0]
     assert work.runs == 2
     # the note is right again
@@ -347,6 +354,117 @@ def test_other_projects_share_what_is_equal(folder: Path) -> None:
             actions.run(work.step(actions))
             assert cache.journal.looked[0].slot == f"{project}/sum"
     assert work.runs == 1
+
+
+@contextlib.contextmanager
+def machine(folder: Path, server: Faults) -> Iterator[Cache]:
+    """The cache of a machine that shares a server with others."""
+    with open_cache(CacheSettings(folder, remote=RemoteSettings(server.url, Mode.READ_WRITE))) as cache:
+        yield cache
+
+
+def test_another_machine_knows_what_a_step_asked_for(tmp_path: Path) -> None:
+    work = Work(in_order(1))
+    with faulty_server() as server:
+        for name in ("first", "second"):
+            with machine(tmp_path / name, server) as cache:
+                actions = Actions(cache, values(1, 2, 3), "model")
+                assert actions.run(work.step(actions)) == [12.0]
+                assert actions.counts() == (({"pass": 1}, {}) if name == "first" else ({}, {"pass": 1}))
+                (looked,) = cache.journal.looked
+                assert (looked.reason is None) == (name == "second")
+        # the values count there, too
+        with machine(tmp_path / "third", server) as cache:
+            actions = Actions(cache, values(1, 5, 3), "model")
+            assert actions.run(work.step(actions)) == [30.0]
+    assert work.runs == 2
+
+
+def test_what_a_step_asked_for_is_told_where_it_was_told_to_nobody_before(folder: Path, tmp_path: Path) -> None:
+    """The server came later than the note."""
+    work = Work(in_order(1))
+    run(work, folder, values(1, 2, 3))
+    with faulty_server() as server:
+        for where in (folder, tmp_path / "second"):
+            with machine(where, server) as cache:
+                actions = Actions(cache, values(1, 5, 3), "model")
+                assert actions.run(work.step(actions)) == [30.0]
+    assert work.runs == 2
+
+
+def test_of_a_step_that_never_asks_nobody_is_asked_what_it_asks_for(folder: Path) -> None:
+    with faulty_server() as server:
+        for may_ask, requests in ((True, 2), (False, 1)):
+            work = Work(in_order(), salt=str(may_ask))
+            with machine(folder, server) as cache:
+                actions = Actions(cache, values(1), "model")
+                before = len(server.requests)
+                with machine(folder, server):
+                    actions.run(dataclasses.replace(work.step(actions), may_ask=may_ask))
+                asked = [method for method, _ in server.requests[before:] if method == "GET"]
+            assert len(asked) == requests
+
+
+def test_who_trusts_a_namespace_has_the_steps_that_asked_there(folder: Path) -> None:
+    work = Work(in_order(1))
+    for settings in (CacheSettings(folder), CacheSettings(folder, namespace="pr/1", trusted=("main",))):
+        with open_cache(settings) as cache:
+            actions = Actions(cache, values(1, 2), "model")
+            assert actions.run(work.step(actions)) == [12.0]
+    assert work.runs == 1
+
+
+def test_who_comes_second_waits_for_who_is_at_it(folder: Path) -> None:
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def asks(found: list[float]) -> int | None:
+        has_begun.set()
+        assert may_end.wait(30)
+        return in_order(1)(found)
+
+    work = Work(asks)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(run, work, folder, values(1, 2))
+        assert has_begun.wait(30)
+        second = pool.submit(run, work, folder, values(1, 2))
+        # with other values it is another step, but which these are is not known before one has run
+        time.sleep(0.2)
+        assert not second.done()
+        may_end.set()
+        assert first.result() == second.result() == [12.0]
+    assert work.runs == 1
+
+
+def test_who_waited_in_vain_goes_ahead(folder: Path) -> None:
+    """The first one fails, which keeps nobody out."""
+    has_begun = threading.Event()
+    failing, work = Work(in_order(1), error=ValueError("broken")), Work(in_order(1))
+
+    def execute() -> list[float]:
+        has_begun.set()
+        time.sleep(0.2)
+        raise ValueError("broken")
+
+    def fail() -> None:
+        with open_cache(CacheSettings(folder)) as cache:
+            actions = Actions(cache, values(1, 2), "model")
+            actions.run(dataclasses.replace(failing.step(actions), execute=execute))
+
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(fail)
+        assert has_begun.wait(30)
+        assert run(work, folder, values(1, 2)) == [12.0]
+        assert isinstance(first.exception(), ValueError)
+
+
+def test_parts_of_steps_are_no_whole_ones(folder: Path) -> None:
+    inner = Work(in_order(0), name="inner")
+    for salt in ("executed", "executed", "its part alone is found"):
+        with open_cache(CacheSettings(folder)) as cache:
+            actions = Actions(cache, values(1), "model")
+            actions.run(Work(in_order(), salt=salt, inner=inner).step(actions))
+            actions.perform("import", "read", "read", partial(actions.run, inner.step(actions)), "always")
+            assert actions.whole == {"pass": 1, "import": 1}
 
 
 def test_digests_of_outputs_are_those_of_their_bytes(folder: Path) -> None:

@@ -370,7 +370,7 @@ def _digest_of(action: Action, namespace: str) -> Digest:
 def _needed(action: Action, namespace: str, result: bytes) -> dict[Digest, bytes]:
     """The blobs that a server looks for when it is given a result, other than those written before."""
     try:
-        inline = [output.contents for output in Result.decode(result).outputs if output.contents]
+        inline = [output.contents for output in Result.decode(result).outputs if output.contents is not None]
     except WireError as error:
         raise RemoteFailure(Reason.PROTOCOL, f"no result is to be sent: {error}") from error
     blobs = [action.message(namespace), action.command, *action.directories, *inline]

@@ -14,6 +14,7 @@ from relaybuild.build.cache.archive import Transfer, export_entries, import_entr
 from relaybuild.build.cache.hit import Hit
 from relaybuild.build.cache.settings import CacheSettings
 from relaybuild.build.cache.store import Cache, open_cache
+from relaybuild.build.notes import Notes
 from relaybuild.digest import digest_bytes
 from relaybuild.errors import UserError
 
@@ -56,6 +57,28 @@ def test_equal_entries_give_equal_bytes(archive: Path, cache: Cache, other: Cach
     imported(other, archive)
     exported(other, tmp_path / "b.tar")
     assert (tmp_path / "b.tar").read_bytes() == archive.read_bytes()
+
+
+def test_notes_that_travel_are_carried_and_stay_what_they_are(cache: Cache, other: Cache, tmp_path: Path) -> None:
+    name = "ab" * 32
+    for each, travels in ((cache, True), (cache, False), (other, False)):
+        Notes(each).write("fact", name, b"travels" if travels else b"stays", travels=travels)
+    exported(cache, tmp_path / "a.tar")
+    assert imported(other, tmp_path / "a.tar").refused == ()
+    assert Notes(other).read("fact", name, travels=True) == b"travels"
+    assert Notes(other).read("fact", name) == b"stays"
+
+
+@pytest.mark.parametrize("kind", ["slot", "headers", "note.fact", "note/../ac", "note/ac/main", "ac/main"])
+def test_an_export_brings_no_other_records(other: Cache, tmp_path: Path, kind: str) -> None:
+    evil = tmp_path / "evil.tar"
+    with tarfile.open(evil, "w") as target:
+        for member, data in (("relaybuild-cache", b"2\n"), (f"{kind}/{'ab' * 32}", b"believe me")):
+            info = tarfile.TarInfo(member)
+            info.size = len(data)
+            target.addfile(info, io.BytesIO(data))
+    assert len(imported(other, evil).refused) == 1
+    assert list(other.records.rows()) == []
 
 
 def test_chosen_entries_are_carried(archive: Path, cache: Cache, tmp_path: Path) -> None:

@@ -39,6 +39,12 @@ def test_a_result_is_read_back() -> None:
     assert Result.decode(RESULT.encode()) == RESULT
 
 
+def test_an_output_without_bytes_is_in_the_record() -> None:
+    result = Result((Output("a", digest_bytes(b""), contents=b""), Output("b", digest_bytes(b"b"))))
+    assert Result.decode(result.encode()) == result
+    assert Entry.blobs_of(Entry(result, b"action").encode()) == (digest_bytes(b"b").hex,)
+
+
 def test_an_entry_belongs_to_its_key_in_its_namespace() -> None:
     made = action(x=b"1")
     entry = Entry.decode(Entry(RESULT, made.encode()).encode())

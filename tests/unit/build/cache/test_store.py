@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from relaybuild.build.cache import upkeep
 from relaybuild.build.cache.action import ActionBuilder
 from relaybuild.build.cache.hit import DamagedResult, Hit, Miss
 from relaybuild.build.cache.journal import MissReason, Storing
@@ -336,14 +337,40 @@ def test_what_fails_is_not_stored(cache: Cache) -> None:
     assert list(cache.records.rows()) == []
 
 
-@pytest.mark.parametrize("outputs", [{"a": b"1"}, {"a": b"1", "b": b""}, {"a": b"1", "c": b"1"}])
-def test_incomplete_and_empty_outputs_are_not_stored(cache: Cache, outputs: dict[str, bytes]) -> None:
+@pytest.mark.parametrize("outputs", [{"a": b"1"}, {"a": b"1", "b": None}, {"a": b"1", "c": b"1"}])
+def test_incomplete_outputs_and_empty_files_are_not_stored(
+    cache: Cache, tmp_path: Path, outputs: dict[str, bytes | None]
+) -> None:
     made = ActionBuilder("object", "cc").output("a", "b").build()
+    (tmp_path / "b").touch()
+    outputs = {name: tmp_path / name if data is None else data for name, data in outputs.items()}
     assert cache.store(made, outputs).storing is Storing.INCOMPLETE
     assert isinstance(cache.lookup(made), Miss)
     assert cache.store(made, {"a": b"1", "b": b"2"}).storing is Storing.STORED
     with pytest.raises(ValueError, match="without outputs"):
         cache.store(made, {})
+
+
+def test_what_another_process_made_meanwhile_is_found_when_it_is_looked_for_again(settings: CacheSettings) -> None:
+    with open_cache(settings) as cache, open_cache(settings) as another:
+        first, last = (missed(cache, x=name) for name in (b"1", b"2"))
+        assert cache.look_again(action(x=b"1"), first) is first
+        another.store(action(x=b"1"), OUTPUTS)
+        another.store(action(x=b"3"), OUTPUTS)
+        assert isinstance(cache.look_again(action(x=b"1"), first), Hit)
+        # more is known of what it is
+        assert isinstance(cache.look_again(action(x=b"3"), last), Hit)
+        assert [event.reason for event in cache.journal.looked] == [None, None]
+
+
+def test_outputs_without_bytes_are_kept(settings: CacheSettings) -> None:
+    empty = {"blob": b"", "facts": b"{}"}
+    for only in (empty, {"blob": b""}):
+        for execute in (lambda only=only: only, never):
+            with open_cache(settings) as cache:
+                assert cache.run(action(x=str(only).encode()), execute) == only
+    with open_cache(settings) as cache:
+        assert upkeep.verify(cache, 1.0).damaged == ()
 
 
 def test_an_input_edited_while_in_use_is_used_but_not_stored(cache: Cache, tmp_path: Path) -> None:

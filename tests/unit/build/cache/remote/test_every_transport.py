@@ -121,6 +121,12 @@ def test_a_record_comes_back_as_it_was_put(transport: Transport) -> None:
     assert transport.get_record(fresh_action(), NAMESPACE) is None
 
 
+def test_a_record_of_an_output_without_bytes_comes_back(transport: Transport) -> None:
+    action, record = fresh_action(), Result((Output("empty", digest_bytes(b""), contents=b""),)).encode()
+    assert transport.put_record(action, NAMESPACE, record)
+    assert transport.get_record(action, NAMESPACE) == record
+
+
 def test_the_first_record_stays(transport: Transport) -> None:
     action, first = fresh_action(), result_of()
     assert transport.put_record(action, NAMESPACE, first)
