@@ -126,7 +126,7 @@ class Artifact:
             self._keep_folder()
             return self._content.path is None and self._place(path)
         finally:
-            cache.records.flush()
+            cache.flush()
 
     def _summary(self) -> dict[str, Any]:
         content = self._content

@@ -45,12 +45,15 @@ class ToolRecords:
 
     def __init__(self, cache: Cache | None, environ: Mapping[str, str]) -> None:
         """`environ` is what the tools see: its PATH, and what changes their outputs."""
+        self._cache = cache
         self._notes = Notes(cache)
         self._inputs = cache.inputs() if cache is not None and self._notes.are_kept else None
         self._environ = environ
 
     def recall(self, kind: str, command: Sequence[str]) -> Mapping[str, Any] | None:
         """The facts about a command (absolute paths), if all that they rest on is what it was."""
+        if self._cache is not None:
+            self._cache.settle()
         payload = self._notes.read(_KIND, self._name(kind, command)) if self._inputs is not None else None
         if payload is None or self._inputs is None:
             return None
@@ -74,22 +77,36 @@ class ToolRecords:
         since: Moment,
     ) -> None:
         """Keep facts about a command, which rest on `programs` (paths, or words of the PATH) and on whether and with
-        what content `files` exist. Nothing is kept where a program cannot be followed, or has changed `since`."""
-        if self._inputs is None:
-            return
+        what content `files` exist. Nothing is kept where a program cannot be followed, or has changed `since`.
+
+        What they rest on is found out beside the run.
+        """
+        if self._cache is not None and self._inputs is not None:
+            inputs = self._inputs
+            self._cache.aside(lambda: self._gather(self._name(kind, command), facts, programs, files, since, inputs))
+
+    def _gather(
+        self,
+        name: str,
+        facts: Mapping[str, Any],
+        programs: Iterable[str],
+        files: Iterable[str],
+        since: Moment,
+        inputs: Inputs,
+    ) -> None:
         witnesses = Witnesses()
         try:
-            gatherer = _Gatherer(witnesses, self._inputs, self._environ)
+            gatherer = _Gatherer(witnesses, inputs, self._environ)
             if not all(map(gatherer.follow, programs)):
                 return
             for path in (*gatherer.loaded(), *files):
-                witnesses.files[path] = content_of(path, self._inputs)
+                witnesses.files[path] = content_of(path, inputs)
         except OSError:
             return
         if any(content and since.is_before_change_of(path) for path, content in witnesses.files.items()):
             return
         record = {"facts": facts, "witnesses": {name: getattr(witnesses, name) for name in ("files", "links", "words")}}
-        self._notes.write(_KIND, self._name(kind, command), json.dumps(record, sort_keys=True).encode())
+        self._notes.write(_KIND, name, json.dumps(record, sort_keys=True).encode())
 
     def _name(self, kind: str, command: Sequence[str]) -> str:
         hasher = Hasher("tool-record.3").field("kind", kind).field("command", tuple(command))

@@ -235,7 +235,7 @@ def _opened(settings: CacheSettings, *, must_write: bool = False) -> Iterator[tu
     try:
         yield cache, cache.folder
     finally:
-        cache.records.flush()
+        cache.flush()
         for failed in cache.journal.failed:
             click.echo(f"warning: {failed.reason}: {failed.detail}", err=True)
 

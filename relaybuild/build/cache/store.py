@@ -32,6 +32,8 @@ from relaybuild.build.cache.settings import CacheSettings, Mode
 from relaybuild.digest import Digest, digest_file
 
 if TYPE_CHECKING:
+    import threading
+
     from relaybuild.build.cache.remote.client import Conflict, RemoteCache
 
 CLAIM_SECONDS = 60.0
@@ -58,6 +60,7 @@ class Cache:
         self._opened_remote: RemoteCache | None = None
         self._is_remote_closed = settings.remote is None or settings.remote.mode is Mode.OFF or self._is_off
         self._transit: BlobStore | None = None
+        self._asides: list[threading.Thread] = []
         if folder is not None:
             view = folder if self._may_write else replace(folder, is_writable=False)
             self.blobs = BlobStore(view)
@@ -72,7 +75,29 @@ class Cache:
 
     def files_read(self) -> set[Path]:
         """The files whose digests were asked for in this run, through `inputs`."""
+        self.settle()
         return {path for given in self._given for path in given}
+
+    def aside(self, work: Callable[[], None]) -> None:
+        """Do something beside the run that matters only to later ones, or once `settle` has waited for it.
+
+        It may read and write records and digest files, and must not raise.
+        """
+        import threading
+
+        thread = threading.Thread(target=work, name="relaybuild-aside", daemon=True)
+        self._asides.append(thread)
+        thread.start()
+
+    def settle(self) -> None:
+        """Wait for what was begun with `aside`."""
+        while self._asides:
+            self._asides.pop().join()
+
+    def flush(self) -> None:
+        """Write down what was used and is to be remembered, and let go of the index: others may use it."""
+        self.settle()
+        self.records.flush()
 
     def lookup(self, action: Action, *, slot: str = "") -> Hit | Miss:
         """The result of an action, or why there is none. `slot` names the place in the project where it comes up."""
@@ -225,6 +250,8 @@ class Cache:
 
     def close(self, *, may_wait: bool = True) -> None:
         """End the run: wait for what is sent, write down what was used and done, and make room if there is too much."""
+        if may_wait:
+            self.settle()
         if self._opened_remote is not None:
             for conflict in self._opened_remote.close(may_wait=may_wait):
                 self._tell_conflict(conflict)

@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -592,3 +593,26 @@ def test_a_run_that_finds_everything_imports_nothing_heavy(settings: CacheSettin
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True, timeout=TIMEOUT)
     assert done.stdout.strip() == ""
+
+
+def test_what_is_done_aside_is_waited_for_where_it_matters(settings: CacheSettings, tmp_path: Path) -> None:
+    path = tmp_path / "read"
+    path.write_bytes(b"content")
+    begun = threading.Event()
+
+    def work() -> None:
+        begun.wait(TIMEOUT)
+        inputs.digest(path)
+        cache.records.write("memo", "a" * 16, b"said")
+
+    with open_cache(settings) as cache:
+        inputs = cache.inputs()
+        cache.aside(work)
+        threading.Timer(0.05, begun.set).start()
+        assert cache.files_read() == {path}
+        begun.clear()
+        cache.records.forget("memo", ["a" * 16])
+        cache.aside(work)
+        threading.Timer(0.05, begun.set).start()
+    with open_cache(settings) as cache:
+        assert cache.records.read("memo", "a" * 16) == b"said"
