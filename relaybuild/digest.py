@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import struct
@@ -41,8 +42,12 @@ def long_sha256() -> Sha256:
     return hashlib.sha256()
 
 
+@functools.cache
 def _own_sha256() -> Callable[..., Sha256]:
-    """Python's own implementation, which `hashlib` falls back to; a Python built without has OpenSSL's only."""
+    """Python's own implementation, which `hashlib` falls back to; a Python built without has OpenSSL's only.
+
+    To look in vain for a module searches all folders, which takes as long as to hash a hundred keys.
+    """
     for name in ("_sha2", "_sha256"):
         try:
             found: Callable[..., Sha256] = importlib.import_module(name).sha256

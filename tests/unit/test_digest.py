@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import itertools
+import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from relaybuild import digest
 from relaybuild.digest import Digest, Hasher, Value, digest_bytes, digest_file
 
 SCALARS = st.one_of(
@@ -90,3 +95,18 @@ def test_a_file_has_the_digest_of_its_bytes(tmp_path: Path, size: int) -> None:
     path = tmp_path / "data"
     path.write_bytes(data)
     assert digest_file(path) == digest_bytes(data)
+
+
+def test_where_sha256_is_implemented_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_for: list[str] = []
+
+    def counting(name: str) -> Any:
+        looked_for.append(name)
+        return importlib.import_module(name)
+
+    monkeypatch.delitem(sys.modules, "hashlib")
+    monkeypatch.setattr(digest, "importlib", SimpleNamespace(import_module=counting))
+    digest._own_sha256.cache_clear()
+    expected = {"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"}
+    assert {digest.sha256().hexdigest() for _ in range(3)} == expected
+    assert len(set(looked_for)) == len(looked_for) <= 3

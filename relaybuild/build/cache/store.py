@@ -110,6 +110,8 @@ class Cache:
         may have made it meanwhile. The journal counts one answer.
         """
         is_same = action.key(self.settings.namespace) == missed.key
+        if is_same and not self._is_here(action):
+            return missed
         found = self._find(action, slot, may_ask=not is_same)
         if isinstance(found, Miss) and is_same:
             return missed
