@@ -211,7 +211,6 @@ function(_relaybuild_compile target)
   file(GENERATE OUTPUT "${script}" CONTENT "${arguments}")
 
   file(RELATIVE_PATH shown "${CMAKE_SOURCE_DIR}" "${model}")
-  file(RELATIVE_PATH shown "${CMAKE_SOURCE_DIR}" "${model}")
   set(common DEPENDS "${model}" "${script}" DEPFILE "${folder}/${name}.d"
     WORKING_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}"
     COMMENT "Compiling the model ${shown}" VERBATIM COMMAND_EXPAND_LISTS)
@@ -257,6 +256,30 @@ function(_relaybuild_library target)
   endif()
   # what a relocatable object cannot bring: the rest of the C library, and what regions need, which is known when it is
   # compiled; the linker reads the names of these from a file
+  _relaybuild_link_bound("${target}" bound)
   target_link_libraries("${target}" INTERFACE "$<BUILD_INTERFACE:-Wl,@\"${folder}/${name}.link\">"
-    -lm -pthread ${CMAKE_DL_LIBS})
+    ${bound} -lm -pthread ${CMAKE_DL_LIBS})
+endfunction()
+
+# Sets `result` to what those link an installed library with that has regions of other backends: it is exported before
+# the model is compiled, so that this is what any model may need, of which the linker takes what is needed.
+function(_relaybuild_link_bound target result)
+  set(${result} "" PARENT_SCOPE)
+  if(NOT arg_CONFIG AND NOT arg_OPTIONS MATCHES "(^|;)-D")
+    return()
+  endif()
+  if(arg_CONFIG)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${config}")
+  endif()
+  execute_process(COMMAND ${arguments} --link-bound WORKING_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}"
+    OUTPUT_VARIABLE words ERROR_VARIABLE said RESULT_VARIABLE status)
+  if(NOT status EQUAL 0)
+    message(FATAL_ERROR "relaybuild_add_model(${target}): ${said}")
+  endif()
+  string(STRIP "${words}" words)
+  if(words STREQUAL "")
+    return()
+  endif()
+  string(REGEX REPLACE "\n" "," words "${words}")
+  set(${result} "$<INSTALL_INTERFACE:-Wl,--push-state,--as-needed,${words},--pop-state>" PARENT_SCOPE)
 endfunction()

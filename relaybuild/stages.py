@@ -17,7 +17,7 @@ from relaybuild.artifact.outcome import Steps
 from relaybuild.artifact.request import Request, default_name
 from relaybuild.backends.generation import Region
 from relaybuild.backends.selection import Selection, select
-from relaybuild.backends.sources import RegionSources, region_sources
+from relaybuild.backends.sources import RegionSources, possible_libraries, region_sources
 from relaybuild.build.cache.store import Cache
 from relaybuild.build.cxx import probe_cxx
 from relaybuild.build.forms import Form
@@ -190,6 +190,13 @@ def partition_report(
     module = default_pipeline()(read_model(model, shapes).module, context)
     with machine, context:
         return report(infer_types(module), selection.tags, mod_name=c_identifier(title))
+
+
+def link_bound(
+    config: str | Path | Mapping[str, object] | None, flags: Mapping[str, object], cache_dir: Path | None
+) -> tuple[str, ...]:
+    """What a linker may need beside a static library of any model that is compiled with a configuration."""
+    return possible_libraries(select(config, flags, cache_dir=cache_dir))
 
 
 def _selection(request: Request, cache_dir: Path | None) -> Selection:

@@ -9,7 +9,7 @@ from pathlib import Path
 from relaybuild.backends.generation import Region
 from relaybuild.backends.selection import Selection, cmake_file
 from relaybuild.build.configure import BackendSettings
-from relaybuild.build.library import Unit
+from relaybuild.build.library_spec import CXX_RUNTIME, Unit
 from relaybuild.dataclass import dataclass
 from relaybuild.errors import UserError
 from relaybuild.partition.backend import Backend, SourceUnit, all_backends
@@ -101,6 +101,16 @@ def region_sources(
     if any(unit.language == "c++" for unit in units):
         units += [_file_unit(file.stem, file) for file in cxx_sources()]
     return RegionSources(tuple(units), libraries, tuple(_by_backend(brought.values(), regions)))
+
+
+def possible_libraries(selection: Selection) -> tuple[str, ...]:
+    """What a linker may need beside a static library, whichever of the backends that are on have regions in it.
+
+    The C++ runtime is among it wherever there are any: nothing tells of a generator what it writes.
+    """
+    settings = filter(None, map(selection.of, selection.backends))
+    libraries = dict.fromkeys(library for each in settings for library in each.libraries)
+    return (*libraries, CXX_RUNTIME) if selection.backends else ()
 
 
 def _by_backend(brought: Iterable[_Brought], regions: Sequence[Region]) -> Iterable[BackendSources]:

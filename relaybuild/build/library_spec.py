@@ -16,6 +16,9 @@ from relaybuild.errors import InternalError
 _UNIT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.]*")
 _SUFFIXES = {"c": ".c", "c++": ".cc"}
 
+CXX_RUNTIME = "-lstdc++"
+"""What the C++ library is for a linker."""
+
 
 @dataclass(frozen=True)
 class Unit:
@@ -89,7 +92,7 @@ def link_words(spec: LibrarySpec) -> tuple[str, ...]:
     """What a program is linked with that is linked with a static library or an object; nothing for a shared library."""
     if spec.form is Form.SHARED:
         return ()
-    runtime = ("-lstdc++",) if any(unit.language == "c++" for unit in spec.units) else ()
+    runtime = (CXX_RUNTIME,) if any(unit.language == "c++" for unit in spec.units) else ()
     return (*spec.link_files, *runtime, *(f"-l{name}" for name in spec.link_libs))
 
 

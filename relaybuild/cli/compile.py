@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,11 @@ from relaybuild.identifier import c_identifier
     metavar="FILE",
     help="Write what a linker needs beside a static library or an object, as it reads it: -Wl,@FILE.",
 )
+@click.option(
+    "--link-bound",
+    is_flag=True,
+    help="Print what a linker may need beside a static library with this configuration, and compile nothing.",
+)
 @click.option("--summary", type=_options.PATH, metavar="FILE", help="Write what was done, and how long it took: JSON.")
 @click.option("--save-temps", type=_options.PATH, metavar="DIR", help="Keep the generated sources and objects here.")
 def command(
@@ -61,6 +66,7 @@ def command(
     depfile_target: Path | None,
     name: str | None,
     link_file: Path | None,
+    link_bound: bool,
     summary: Path | None,
     save_temps: Path | None,
     jobs: int | None,
@@ -72,6 +78,9 @@ def command(
 ) -> None:
     """Compile MODEL, an ONNX or Relay file, to a library."""
     begin = time.monotonic()
+    if link_bound:
+        click.echo(_link_bound(options["config"], defines, caching), nl=False)
+        return
     form = _form(emit)
     form.check_name(output)
     header = output.with_suffix(".h") if _has_header(form, emit) else None
@@ -121,6 +130,13 @@ def _form(emit: Sequence[str]) -> Form:
     if len(names) > 1:
         raise UserError(f"--emit: {' and '.join(names)} are two forms of a model, expected one")
     return Form(names[0])
+
+
+def _link_bound(config: Path | None, defines: Mapping[str, str], caching: CacheOptions) -> str:
+    """What models that are compiled with a configuration are linked with at most, as `_linker_text` has it."""
+    from relaybuild.stages import link_bound
+
+    return _linker_text(link_bound(config, defines, caching.settings.folder))
 
 
 def _linker_text(words: Sequence[str]) -> str:

@@ -296,24 +296,64 @@ target_link_libraries(main PRIVATE adder other)
     assert one.run(one.folder / "alone").stdout == "other 11 22 33\n"
 
 
-def test_a_static_library_is_installed_and_linked_by_others(consumer: Consumer) -> None:
-    """By way of the project's own exported targets, in a project that knows nothing of relaybuild."""
-    text = """
+@pytest.mark.parametrize("options", ["", "OPTIONS -D USE_EXAMPLE_JSON=ON", "CONFIG config.cmake"])
+def test_a_static_library_is_installed_and_linked_by_others(consumer: Consumer, options: str) -> None:
+    """By way of the project's own exported targets, in a project in C that knows nothing of relaybuild.
+
+    Regions may be in C++, and the exported target brings what they need.
+    """
+    one = install_static(consumer, options)
+    exported = "".join(path.read_text() for path in (one.folder / "prefix" / "cmake").iterdir())
+    assert ("-lstdc++" in exported) == bool(options)
+    assert str(one.build) not in exported
+    assert printed_by_a_stranger(one) == "2 4 6\n"
+
+
+def test_an_installed_static_library_calls_another(consumer: Consumer) -> None:
+    onnx = pytest.importorskip("onnx")
+    found = consumer.run("python", "-m", "relaybuild", "compile", "-", "-o", "-", "--link-bound", "-DUSE_CBLAS=ON")
+    if found.returncode != 0:
+        pytest.skip("there is no BLAS")
+    weight = onnx.numpy_helper.from_array(np.eye(3, dtype="float32") * 2, "w")
+    ports = [onnx.helper.make_tensor_value_info(each, onnx.TensorProto.FLOAT, (400, 3)) for each in ("x", "y")]
+    graph = onnx.helper.make_graph([onnx.helper.make_node("MatMul", ["x", "w"], ["y"])], "net", ports[:1], ports[1:])
+    graph.initializer.append(weight)
+    one = project(consumer)
+    onnx.save(
+        onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8),
+        one.folder / "models" / "net.onnx",
+    )
+    one = install_static(one, "OPTIONS -DUSE_CBLAS=ON --summary net.json")
+    assert [each["backend"] for each in json.loads((one.folder / "net.json").read_text())["regions"]] == ["cblas"]
+    assert printed_by_a_stranger(one) == "2 4 6\n"
+
+
+def install_static(consumer: Consumer, options: str) -> Consumer:
+    """A project that exports a static library of a model, built and installed, its build folder gone."""
+    text = f"""
 set(BUILD_SHARED_LIBS OFF)
-relaybuild_add_model(net MODEL models/net.onnx TARGET_ISA c)
+relaybuild_add_model(net MODEL models/net.onnx TARGET_ISA c {options})
 install(TARGETS net EXPORT all INCLUDES DESTINATION include)
 install(EXPORT all DESTINATION cmake FILE models-config.cmake NAMESPACE models::)
 """
-    one = project(consumer, text)
+    is_there = (consumer.folder / "models" / "net.onnx").is_file()
+    one = consumer if is_there else project(consumer)
+    one.write("CMakeLists.txt", HEAD + text)
+    one.write("more.cmake", "set(USE_EXAMPLE_JSON ON)\n")
     one.configure(f"-DCMAKE_INSTALL_PREFIX={consumer.folder}/prefix")
     one.make("--target", "install")
     assert (one.folder / "prefix" / "lib" / "libnet.a").is_file()
     one.build.rename(one.folder / "elsewhere")
+    return one
+
+
+def printed_by_a_stranger(one: Consumer) -> str:
+    """What the program prints in a project in C that finds the model where it is installed."""
     text = HEAD.replace("relaybuild CONFIG", "models CONFIG") + "add_executable(main main.c)\n"
     one.write("CMakeLists.txt", text + "target_link_libraries(main PRIVATE models::net)\n")
-    one.configure(f"-DCMAKE_PREFIX_PATH={consumer.folder}/prefix/cmake")
+    one.configure(f"-DCMAKE_PREFIX_PATH={one.folder}/prefix/cmake")
     one.make()
-    assert one.run(one.build / "main").stdout == "2 4 6\n"
+    return one.run(one.build / "main").stdout
 
 
 @pytest.mark.parametrize("generator", ["Ninja", "Unix Makefiles"])
