@@ -51,6 +51,7 @@ class Answer(str, Enum):
     KNOWN = "known"
     CONFLICT = "conflicts"
     LOST = "not_sent"
+    HELD_BACK = "not_asked"
 
 
 class Change(NamedTuple):
@@ -151,7 +152,8 @@ class Journal:
             parts.append(f"{total - hits} {'miss' if total - hits == 1 else 'misses'}: {', '.join(reasons)}")
         if remote := self._remote():
             hit, stored = (remote.get(answer.value, 0) for answer in (Answer.HIT, Answer.STORED))
-            parts.append(f"remote: {hit} hit{'' if hit == 1 else 's'}, {stored} stored")
+            rest = f", left alone: {held} not asked for" if (held := remote.get(Answer.HELD_BACK.value)) else ""
+            parts.append(f"remote: {hit} hit{'' if hit == 1 else 's'}, {stored} stored{rest}")
         if self.failed:
             parts.append(f"errors: {', '.join(_error_texts(self.failed))}")
         return ", ".join(parts)

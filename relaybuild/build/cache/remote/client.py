@@ -69,6 +69,7 @@ class RemoteCache:
         self._damaged_blobs: set[Digest] = set()
         self._conflicts: list[Conflict] = []
         self._is_over = False
+        self._has_told_of_rest = False
         self._coming: dict[str, Future[Result | Unavailable | None]] = {}
         self._coming_notes: dict[tuple[str, str], Future[bytes | None]] = {}
 
@@ -101,7 +102,10 @@ class RemoteCache:
                 self._coming_notes[kind, name] = self._begun(functools.partial(self._find_note, kind, name))
 
     def find(self, action: Action, blobs: BlobStore) -> Result | Unavailable | None:
-        """The result of an action, whose blobs are in `blobs` then; why it could not be had; None if there is none."""
+        """The result of an action, whose blobs are in `blobs` then; why it could not be had; None if there is none.
+
+        Once the server is left alone, one result is said not to be had for that reason, and there is none of the rest.
+        """
         coming = self._coming.pop(action.key(self._settings.namespace), None)
         return coming.result() if coming is not None else self._find(action, blobs)
 
@@ -138,9 +142,15 @@ class RemoteCache:
             if result is not None:
                 return result
         if isinstance(problem, LeftAlone):
-            return _unavailable(problem)
+            return self._left_alone(problem)
         self._journal.asked.append(Asked(Answer.MISS))
         return _unavailable(problem) if problem is not None else None
+
+    def _left_alone(self, problem: LeftAlone) -> Unavailable | None:
+        if self._has_told_of_rest:
+            return None
+        self._has_told_of_rest = True
+        return _unavailable(problem)
 
     def _find_note(self, kind: str, name: str) -> bytes | None:
         action = note_action(kind, name)
@@ -169,12 +179,13 @@ class RemoteCache:
         self._fetchers.finish(0.0)
         lost = self._senders.finish(self._remote.flush_seconds if may_wait else 0.0)
         self._is_over = True
-        held_back = self._gate.held_back
+        held_back, unasked = self._gate.held_back, self._gate.unasked
         self._gate.end()
         self._transport.close()
         if lost:
             self._journal.asked += [Asked(Answer.LOST)] * lost
             self._fail("remote-not-sent", f"{lost} results were not sent before the end of the run")
+        self._journal.asked += [Asked(Answer.HELD_BACK)] * unasked
         if held_back:
             self._fail("remote-left-alone", f"{held_back} requests were not made")
         return self._conflicts

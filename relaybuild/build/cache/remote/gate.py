@@ -40,7 +40,7 @@ class Gate:
     _in_a_row: int = 0
     _left: dict[bool, float] = field(default_factory=dict)
     _closed: dict[bool, str] = field(default_factory=dict)
-    _held_back: int = 0
+    _held_back: dict[bool, int] = field(default_factory=lambda: {False: 0, True: 0})
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _ended: threading.Event = field(default_factory=threading.Event)
 
@@ -63,7 +63,12 @@ class Gate:
     @property
     def held_back(self) -> int:
         """How many requests were not made."""
-        return self._held_back
+        return sum(self._held_back.values())
+
+    @property
+    def unasked(self) -> int:
+        """How many of these were questions."""
+        return self._held_back[False]
 
     def end(self) -> None:
         """Let nobody through any more, nor wait."""
@@ -73,7 +78,7 @@ class Gate:
     def _enter(self, is_write: bool) -> None:
         if is_write in self._closed:
             with self._lock:
-                self._held_back += 1
+                self._held_back[is_write] += 1
             raise LeftAlone(self._closed[is_write])
 
     def _close(self, why: str) -> None:

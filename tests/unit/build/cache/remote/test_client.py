@@ -242,6 +242,13 @@ def test_a_server_that_fails_is_left_alone_for_the_rest_of_the_run(machines: Mac
     # Requests that were under way at the same time fail too.
     assert gate.MAX_FAILURES <= len(server.requests) <= gate.MAX_FAILURES + 4
     assert errors(cache) == {"remote-server": len(server.requests), "remote-left-alone": 1}
+    # what was asked for in vain, and once that the rest was not
+    unavailable = [event for event in cache.journal.looked if event.reason is MissReason.REMOTE_UNAVAILABLE]
+    assert 1 < len(unavailable) <= gate.MAX_FAILURES + 1
+    assert ["left alone after" in event.detail for event in unavailable] == [False] * (len(unavailable) - 1) + [True]
+    assert {event.reason for event in cache.journal.looked} == {MissReason.REMOTE_UNAVAILABLE, MissReason.NEVER_SEEN}
+    assert remote(cache)["not_asked"] >= 20 - len(unavailable)
+    assert f"left alone: {remote(cache)['not_asked']} not asked for" in cache.journal.line()
     server.is_well()
     assert "stored" in remote(made(machines("b")))
 
