@@ -11,7 +11,6 @@ import pytest
 from runners.building import bare, compiled_by_its_line
 from runners.linking import BACKENDS, PRINTED, model, printed_by_two_models, put, symbols
 
-from relaybuild.build.cxx import probe_cxx
 from relaybuild.build.toolchain import probe
 from relaybuild.runtime.header import public_functions
 
@@ -57,10 +56,13 @@ def test_one_with_regions_in_cxx_beside_one_without_any(tmp_path: Path) -> None:
     assert printed_by_two_models(tmp_path, command, "-static", *words, "-Wl,--no-fatal-warnings") == PRINTED
 
 
-def test_a_cxx_compiler_links_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize("compiler", ["g++", "clang++"])
+def test_a_cxx_compiler_links_them(tmp_path: Path, compiler: str) -> None:
+    if shutil.which(compiler) is None:
+        pytest.skip(f"there is no {compiler}")
     link = [put(tmp_path, name, "static", BACKENDS["C++"]) for name in ("first", "second")]
-    command = [*probe_cxx(probe()).compiler_command, "-x", "c++"]
-    assert printed_by_two_models(tmp_path, command, "-x", "none", "first.a", "second.a", *link[0]) == PRINTED
+    words = ["-x", "none", "first.a", "second.a", *link[0]]
+    assert printed_by_two_models(tmp_path, [compiler, "-std=c++17", "-x", "c++"], *words) == PRINTED
 
 
 @pytest.mark.parametrize(("backend", "compiler"), COMPILED_BY)

@@ -244,3 +244,10 @@ def test_a_compiler_that_fails(invoke: Invoke, digits_model: Path, tmp_path: Pat
     assert missing.exit_code == 1
     assert "'no-such-compiler'" in missing.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_linker_may_need_is_told_without_a_model(invoke: Invoke) -> None:
+    words = ("compile", "no-model.onnx", "-o", "no-output.a", "--emit", "static", "--link-bound")
+    assert (invoke(*words).exit_code, invoke(*words).stdout) == (0, "")
+    assert invoke(*words, "-D", "USE_EXAMPLE_JSON=ON").stdout == "-lstdc++\n"
+    assert not Path("no-output.a").exists()

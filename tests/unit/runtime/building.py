@@ -17,9 +17,9 @@ INPUTS = (TensorSpec("x", (2, 64), "float32"), TensorSpec("the bias", (64,), "fl
 OUTPUTS = (TensorSpec("y", (2, 64), "float32"), TensorSpec("total", (2,), "float32"))
 
 
-def cc(*arguments: str | Path) -> None:
-    """Runs the C compiler; a failure shows what it said."""
-    command = [os.environ.get("CC", "cc"), *map(str, arguments)]
+def cc(*arguments: str | Path, compiler: str | None = None) -> None:
+    """Runs a C compiler, the usual one by default; a failure shows what it said."""
+    command = [compiler or os.environ.get("CC", "cc"), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, f"{command}\n{done.stderr}"
 

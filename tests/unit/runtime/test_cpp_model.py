@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -21,6 +22,8 @@ BUILDS = {
     "address and undefined": ("-std=c++20", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
     "thread": ("-std=c++17", "-fsanitize=thread"),
 }
+OF_CLANG = ("C++17", "C++20", "no exceptions")
+"""What clang compiles as well; the rest is the same to it, but for sanitizers that the models were compiled with."""
 
 
 @pytest.fixture(scope="module")
@@ -48,21 +51,26 @@ def objects(folder: Path, flags: tuple[str, ...]) -> list[Path]:
     return made
 
 
-@pytest.mark.parametrize("build", BUILDS)
-def test_everything_that_the_header_offers(build: str, folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("build", "compiler"), [*((build, None) for build in BUILDS), *((build, "clang++") for build in OF_CLANG)]
+)
+def test_everything_that_the_header_offers(build: str, compiler: str | None, folder: Path, tmp_path: Path) -> None:
     flags = BUILDS[build]
     sanitizers = tuple(flag for flag in flags if "sanitize" in flag)
     program = tmp_path / "program"
-    compile_cpp(DATA / "cpp_model.cc", program, folder, *flags, "-O1", "-g", *objects(tmp_path, sanitizers))
-    words = ["--no-fork"] if build == "thread" else []
-    done = subprocess.run([program, *words], capture_output=True, text=True, timeout=120)
+    words = (*flags, "-O1", "-g", *objects(tmp_path, sanitizers))
+    compile_cpp(DATA / "cpp_model.cc", program, folder, *words, compiler=compiler)
+    arguments = ["--no-fork"] if build == "thread" else []
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=120)
     if "unexpected memory mapping" in done.stderr:
         pytest.skip("this kernel's address layout is not the thread sanitizer's")
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def compile_cpp(source: Path, output: Path, folder: Path, *words: str | Path) -> None:
-    command = [os.environ.get("CXX", "c++"), *WARNINGS, f"-I{folder}", f"-I{include_dir()}", str(source)]
+def compile_cpp(source: Path, output: Path, folder: Path, *words: str | Path, compiler: str | None = None) -> None:
+    if compiler is not None and shutil.which(compiler) is None:
+        pytest.skip(f"there is no {compiler}")
+    command = [compiler or os.environ.get("CXX", "c++"), *WARNINGS, f"-I{folder}", f"-I{include_dir()}", str(source)]
     done = subprocess.run([*command, *map(str, words), "-pthread", "-o", output], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from relaybuild.runtime import TensorSpec, c_identifier, include_dir, model_head
 
 from .building import DATA, INPUTS, OUTPUTS, RUNTIME, STRICT, cc
 
+C99 = ("-std=c99", *STRICT[1:])
 CXX = ("-x", "c++", "-std=c++11", "-Wall", "-Wextra", "-Wold-style-cast", "-Werror", "-pedantic")
 
 
@@ -36,9 +38,12 @@ def test_example_runs_from_one_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("write", [model_header, standalone_header])
-@pytest.mark.parametrize("language", [STRICT, CXX])
-def test_compiles_without_warnings(write: object, language: tuple[str, ...], tmp_path: Path) -> None:
+@pytest.mark.parametrize("language", [STRICT, C99, CXX])
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_compiles_without_warnings(write: object, language: tuple[str, ...], compiler: str, tmp_path: Path) -> None:
     assert callable(write)
+    if shutil.which(compiler) is None:
+        pytest.skip(f"there is no {compiler}")
     (tmp_path / "a.h").write_text(write("digits", INPUTS, OUTPUTS))
     (tmp_path / "b.h").write_text(write("other", (), (TensorSpec("scalar", (), "int64"),)))
     (tmp_path / "main.c").write_text(
@@ -48,7 +53,7 @@ def test_compiles_without_warnings(write: object, language: tuple[str, ...], tmp
         "char second[OTHER_NUM_INPUTS == 0 && OTHER_OUTPUT_SCALAR_SIZE == 1 && OTHER_NUM_OUTPUTS == 1 ? 1 : -1];\n"
     )
     include = [f"-I{include_dir()}"] if write is model_header else []
-    cc(*language, *include, "-c", tmp_path / "main.c", "-o", tmp_path / "main.o")
+    cc(*language, *include, "-c", tmp_path / "main.c", "-o", tmp_path / "main.o", compiler=compiler)
 
 
 def test_users_own_dlpack_comes_first(tmp_path: Path) -> None:

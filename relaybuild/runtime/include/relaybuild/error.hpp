@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What went wrong, for C++17: as an exception, or as a value where a program has none. It knows the numbers of errors,
- * and nothing of what fails. */
+ * What went wrong, for C++17: as an exception, as a value where a program has none, or as a std::error_code. It knows
+ * the numbers of errors, and nothing of what fails. */
 #ifndef RELAYBUILD_ERROR_HPP_
 #define RELAYBUILD_ERROR_HPP_
 
@@ -12,6 +12,8 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <system_error>
+#include <type_traits>
 #include <utility>
 
 #include "relaybuild/model.h"
@@ -31,6 +33,59 @@ enum class Errc : int32_t {
   call_depth = RB_ERROR_CALL_DEPTH,
   region = RB_ERROR_REGION
 };
+
+namespace internal {
+
+/* The kinds of errors for std::error_code, which has no place for the sentence. */
+class ErrorCategory final : public std::error_category {
+public:
+  const char *name() const noexcept override {
+    return "relaybuild";
+  }
+
+  std::string message(int code) const override {
+    static constexpr const char *kTexts[] = {"success",
+                                             "invalid argument",
+                                             "a tensor that does not fit",
+                                             "out of memory",
+                                             "another thread is running this instance",
+                                             "the processor lacks what the model was compiled for",
+                                             "a thread could not be started",
+                                             "the library is broken",
+                                             "calls are nested too deeply",
+                                             "a function of another backend has failed"};
+    return code >= 0 && code < static_cast<int>(sizeof kTexts / sizeof kTexts[0]) ? kTexts[code] : "unknown error";
+  }
+
+  std::error_condition default_error_condition(int code) const noexcept override {
+    switch (static_cast<Errc>(code)) {
+    case Errc::invalid_argument:
+    case Errc::invalid_tensor:
+      return std::errc::invalid_argument;
+    case Errc::out_of_memory:
+      return std::errc::not_enough_memory;
+    case Errc::busy:
+      return std::errc::device_or_resource_busy;
+    case Errc::unsupported_cpu:
+      return std::errc::not_supported;
+    case Errc::thread:
+      return std::errc::resource_unavailable_try_again;
+    default:
+      return std::error_condition(code, *this);
+    }
+  }
+};
+
+} // namespace internal
+
+inline const std::error_category &error_category() noexcept {
+  static const internal::ErrorCategory category;
+  return category;
+}
+
+inline std::error_code make_error_code(Errc code) noexcept {
+  return std::error_code(static_cast<int>(code), error_category());
+}
 
 /* What was found, what was expected, and what to do, in one sentence. */
 class Error : public std::runtime_error {
@@ -64,6 +119,10 @@ public:
   }
   Errc code() const noexcept {
     return code_;
+  }
+  /* The code alone, for programs that tell of all errors so; the sentence stays here. */
+  std::error_code error_code() const noexcept {
+    return make_error_code(code_);
   }
   const char *message() const noexcept {
     return code_ == Errc::out_of_memory && message_.empty() ? "out of memory" : message_.c_str();
@@ -142,5 +201,7 @@ template <class Body> auto WithMemory(Body body) noexcept -> decltype(body()) {
 
 } // namespace internal
 } // namespace relaybuild
+
+template <> struct std::is_error_code_enum<relaybuild::Errc> : std::true_type {};
 
 #endif

@@ -308,6 +308,21 @@ void SurvivesFork() {
   run();
 }
 
+/* What is refused is a std::error_code too, with the conditions of the standard library. */
+void IsAnErrorCode() {
+  Instance instance{Model(sample_api())};
+  const std::vector<float> short_one(1);
+  const std::error_code code = instance.TryRun({short_one, short_one}).error_code();
+  CHECK(code == Errc::invalid_tensor && code != Errc::busy && code == std::errc::invalid_argument);
+  CHECK(code.category() == relaybuild::error_category() && std::string(code.category().name()) == "relaybuild");
+  CHECK(code.message() == "a tensor that does not fit");
+  CHECK(!Status().error_code() && !std::error_code(Errc::ok));
+  const std::error_code memory = Status::OutOfMemory().error_code();
+  CHECK(memory == std::errc::not_enough_memory && std::error_code(Errc::internal) != std::errc::not_enough_memory);
+  CHECK(std::error_code(Errc::region).message() != "unknown error");
+  CHECK(std::error_code(static_cast<Errc>(99)).message() == "unknown error");
+}
+
 /* A pool that another process has made goes without waiting for threads that are not there. */
 void ForgetsInAChild() {
   auto pool = std::make_unique<ThreadPool>(3);
@@ -330,6 +345,7 @@ int main(int count, char **) {
   RefusesWhatDoesNotFit();
   ReadsOtherReleases();
   Throws();
+  IsAnErrorCode();
   SharesThreads(1, 2, 3);
   SharesThreads(2, 4, 50);
   SharesThreads(4, 4, 50);
