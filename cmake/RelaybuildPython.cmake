@@ -7,9 +7,10 @@ function(_relaybuild_command result)
   get_property(python GLOBAL PROPERTY _relaybuild_python)
   if(NOT python)
     _relaybuild_pythons("${CMAKE_CURRENT_FUNCTION_LIST_DIR}" pythons)
+    include("${CMAKE_CURRENT_FUNCTION_LIST_DIR}/RelaybuildPackage.cmake")
     set(tried "")
     foreach(each IN LISTS pythons)
-      _relaybuild_python_lacks("${each}" lacks)
+      _relaybuild_python_lacks("${each}" "${_relaybuild_package}" lacks)
       if(lacks STREQUAL "")
         set(python "${each}")
         break()
@@ -60,14 +61,21 @@ function(_relaybuild_pythons folder result)
 endfunction()
 
 # Sets `result` to what keeps an interpreter from running relaybuild; empty where nothing does.
-function(_relaybuild_python_lacks python result)
+#
+# Models are compiled again when a folder of relaybuild's has changed. So the folders in which Python keeps what it has
+# compiled are made here, and not while a model is compiled for the first time.
+function(_relaybuild_python_lacks python package result)
   set(code "
-import importlib.util, sys
+import importlib.util, os, sys
 if sys.version_info < (3, 10): sys.exit('is Python ' + sys.version.split()[0] + ', expected 3.10 or later')
 missing = [name for name in ('click', 'numpy', 'onnx') if importlib.util.find_spec(name) is None]
-sys.exit('has no ' + ', '.join(missing) if missing else 0)
+if missing: sys.exit('has no ' + ', '.join(missing))
+for folder, _, names in os.walk(sys.argv[1]) if not (sys.dont_write_bytecode or sys.pycache_prefix) else ():
+    try:
+        if any(name.endswith('.py') for name in names): os.makedirs(os.path.join(folder, '__pycache__'), exist_ok=True)
+    except OSError: pass
 ")
-  execute_process(COMMAND "${python}" -c "${code}"
+  execute_process(COMMAND "${python}" -c "${code}" "${package}"
     RESULT_VARIABLE status ERROR_VARIABLE said OUTPUT_QUIET ERROR_STRIP_TRAILING_WHITESPACE)
   if(status EQUAL 0)
     set(said "")

@@ -9,6 +9,9 @@ if(CMAKE_VERSION VERSION_LESS 3.20)
   return()
 endif()
 
+# scripts that an installer puts in the place of others may be older than these: their folder tells
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${CMAKE_CURRENT_LIST_DIR}")
+
 include("${CMAKE_CURRENT_LIST_DIR}/RelaybuildPackage.cmake")
 if(NOT TARGET relaybuild::headers)
   add_library(relaybuild::headers INTERFACE IMPORTED GLOBAL)

@@ -20,7 +20,7 @@ from relaybuild.build.cache.store import Cache, open_cache
 from relaybuild.build.cache_config import CacheFlags, chosen_settings
 from relaybuild.build.files import publish, writing
 from relaybuild.build.forms import Form, form_named
-from relaybuild.build.toolchain import probe
+from relaybuild.build.toolchain import Toolchain, probe
 from relaybuild.events import Event as Event
 from relaybuild.job import Job, import_stages
 from relaybuild.target import Target, chosen
@@ -52,6 +52,11 @@ class Artifact:
     def form(self) -> Form:
         """What it is: a library of either kind, or an object."""
         return self._job.request.form
+
+    @property
+    def toolchain(self) -> Toolchain:
+        """The compiler that made it, or would have."""
+        return self._job.toolchain
 
     @property
     def header(self) -> str:

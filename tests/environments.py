@@ -45,7 +45,8 @@ class Environment:
     ) -> subprocess.CompletedProcess[str]:
         """Run a command to its end, with some environment variables beside our own."""
         environ = {**os.environ, "PATH": f"{self.bin}{os.pathsep}{os.environ['PATH']}", "MYPYPATH": str(ROOT)}
-        environ.pop("PYTHONPATH", None)
+        for name in ("PYTHONPATH", "PYTHONPYCACHEPREFIX", "PYTHONDONTWRITEBYTECODE"):
+            environ.pop(name, None)
         words: Sequence[str] = [str(word) for word in command]
         return subprocess.run(
             words,

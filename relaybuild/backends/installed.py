@@ -46,6 +46,11 @@ def installed_backends(inputs: TreeInputs) -> dict[str, Digest]:
     }
 
 
+def package_folders() -> list[Path]:
+    """The folders on Python's path into which packages were installed, and more may be."""
+    return [Path(place) for place in dict.fromkeys(map(os.path.dirname, _metadata_folders()))]
+
+
 def _metadata_folders() -> Iterator[str]:
     for place in dict.fromkeys(sys.path):
         try:

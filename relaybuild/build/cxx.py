@@ -21,6 +21,7 @@ from relaybuild.build.toolchain import (
     CFLAGS,
     Toolchain,
     include_folders,
+    program_files,
     resolve_command,
     without_launchers,
 )
@@ -45,6 +46,7 @@ or name one with the variable CXX"""
 _QUESTIONS = (("--version",), ("-print-prog-name=cc1plus",), ("-E", "-Wp,-v", "-x", "c++", os.devnull))
 
 _ABILITIES = ("static_runtime", "hides_runtime", "can_avoid_unique")
+_LISTS = ("include_dirs", "programs")
 
 _STATIC = "-static-libstdc++"
 EXPORTS_FILE = "exports"
@@ -72,8 +74,8 @@ class CxxCompiler:
     `command` is how it is called, launcher and own arguments included; `digest` identifies it by content. Its runtime
     library is linked in statically where `static_runtime` says that this works. Its symbols stay inside of the library
     where `hides_runtime` says that this works, by what `EXPORTS_FILE` says; and those of our own code are not unique in
-    a process where `can_avoid_unique` does: one that is would keep the library loaded for ever. `launcher` and
-    `include_dirs` are as a `Toolchain` has them.
+    a process where `can_avoid_unique` does: one that is would keep the library loaded for ever. `launcher`,
+    `include_dirs` and `programs` are as a `Toolchain` has them.
     """
 
     command: tuple[str, ...]
@@ -83,6 +85,7 @@ class CxxCompiler:
     can_avoid_unique: bool = False
     launcher: tuple[str, ...] = ()
     include_dirs: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
 
     @property
     def compiler_command(self) -> tuple[str, ...]:
@@ -159,6 +162,7 @@ def _tried(
         digest=hasher.digest(),
         launcher=toolchain.launcher,
         include_dirs=include_folders(included),
+        programs=program_files((compiler[0], proper), environ),
         **works,
     )
     programs = (compiler[0], proper) if found else (compiler[0],)
@@ -170,19 +174,15 @@ def _tried(
 def _facts(compiler: CxxCompiler) -> dict[str, Any]:
     """What a record of a compiler says, beside its command."""
     digest = (compiler.digest.hex, compiler.digest.size)
-    return {name: getattr(compiler, name) for name in (*_ABILITIES, "include_dirs")} | {"digest": digest}
+    return {name: getattr(compiler, name) for name in (*_ABILITIES, *_LISTS)} | {"digest": digest}
 
 
 def _from_facts(command: tuple[str, ...], toolchain: Toolchain, facts: Mapping[str, Any]) -> CxxCompiler | None:
     """The compiler that a record tells of; None for a record of another shape."""
     try:
-        return CxxCompiler(
-            command,
-            digest=Digest(*facts["digest"]),
-            launcher=toolchain.launcher,
-            include_dirs=tuple(map(str, facts["include_dirs"])),
-            **{name: bool(facts[name]) for name in _ABILITIES},
-        )
+        fields: dict[str, Any] = {name: tuple(map(str, facts[name])) for name in _LISTS}
+        fields |= {name: bool(facts[name]) for name in _ABILITIES}
+        return CxxCompiler(command, digest=Digest(*facts["digest"]), launcher=toolchain.launcher, **fields)
     except (KeyError, TypeError):
         return None
 

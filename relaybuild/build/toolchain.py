@@ -38,7 +38,8 @@ _QUESTIONS = (
     ("-E", "-Wp,-v", "-x", "c", os.devnull),
 )
 
-_FACTS = ("family", "version", "machine", "is_elf", "elf_machine", "include_dirs", "library_dirs")
+_LISTS = ("include_dirs", "library_dirs", "programs")
+_FACTS = ("family", "version", "machine", "is_elf", "elf_machine", *_LISTS)
 
 _INSTALL = """install one:
     Debian, Ubuntu:  apt-get install gcc libc6-dev
@@ -84,7 +85,7 @@ class Toolchain:
     `digest` identifies the driver, the compiler proper, the assembler, the linker and the version text by content, not
     by path or time; no launcher is part of it. `launcher` are the words at the beginning of `command` that were not
     part of the compiler's own command. Headers are looked for in `include_dirs` and libraries in `library_dirs`, in
-    that order, after what a command says itself.
+    that order, after what a command says itself. `programs` are the files that `digest` is of.
     """
 
     command: tuple[str, ...]
@@ -98,6 +99,7 @@ class Toolchain:
     launcher: tuple[str, ...] = ()
     include_dirs: tuple[str, ...] = ()
     library_dirs: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
 
     @property
     def compiler_command(self) -> tuple[str, ...]:
@@ -186,6 +188,7 @@ def _tried(
         launcher=launcher,
         include_dirs=include_folders(included),
         library_dirs=_folders_of("libraries", searched),
+        programs=program_files((compiler[0], *programs), environ),
     )
     files = _rivals(_folders_of("programs", searched), programs)
     used = [program for program in programs if which(program, path=environ.get("PATH"))]
@@ -203,7 +206,7 @@ def _from_facts(command: tuple[str, ...], launcher: tuple[str, ...], facts: Mapp
     """The toolchain that a record tells of; None for a record of another shape."""
     try:
         fields: dict[str, Any] = {name: facts[name] for name in _FACTS}
-        fields |= {name: tuple(map(str, fields[name])) for name in ("include_dirs", "library_dirs")}
+        fields |= {name: tuple(map(str, fields[name])) for name in _LISTS}
         path = Path(without_launchers(command[len(launcher) :])[0])
         return Toolchain(command=command, path=path, digest=Digest(*facts["digest"]), launcher=launcher, **fields)
     except (KeyError, TypeError, IndexError):
@@ -224,6 +227,12 @@ def _folders_of(kind: str, searched: str) -> tuple[str, ...]:
     """A list of folders from `-print-search-dirs`."""
     match = re.search(rf"^{kind}: =?(.*)$", searched, re.MULTILINE)
     return tuple(dict.fromkeys(folder for folder in match[1].split(os.pathsep) if folder)) if match else ()
+
+
+def program_files(words: Sequence[str], environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The files of programs, each a path or a word of the PATH; those that are not there are left out."""
+    found = (which(word, path=environ.get("PATH")) for word in words)
+    return tuple(dict.fromkeys(os.path.abspath(path) for path in found if path))
 
 
 def _rivals(folders: Sequence[str], programs: Sequence[str]) -> list[str]:

@@ -77,6 +77,11 @@ class TreeInputs(Inputs):
         for state, _ in self._trees.values():
             yield from (state.root / name for name, _ in state.files)
 
+    def folders(self) -> Iterator[Path]:
+        """The folders that were looked into for files, of which there may be more later; raises OSError."""
+        for state, _ in self._trees.values():
+            yield from (state.root / prefix for prefix, _ in _visited(state.root, state.wanted))
+
     def changed(self) -> list[Path]:
         return [*super().changed(), *(root for root, (state, _) in self._trees.items() if not _is_now(state))]
 
@@ -100,19 +105,22 @@ def _is_now(state: TreeState) -> bool:
 
 
 def _files(root: Path, wanted: Wanted) -> Iterator[tuple[str, FileState]]:
-    folders = [""]
-    while folders:
-        prefix = folders.pop()
+    for prefix, entries in _visited(root, wanted):
+        for entry in entries:
+            if not entry.is_dir():
+                found = entry.stat()
+                yield (
+                    prefix + entry.name,
+                    FileState(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns),
+                )
+
+
+def _visited(root: Path, wanted: Wanted) -> Iterator[tuple[str, list[os.DirEntry[str]]]]:
+    """The folders of a tree, as what the names of their files begin with, and what is in each of them and counts."""
+    prefixes = [""]
+    while prefixes:
+        prefix = prefixes.pop()
         with os.scandir(f"{root}{os.sep}{prefix}") as entries:
-            for entry in entries:
-                name = prefix + entry.name
-                if not wanted(name):
-                    continue
-                if entry.is_dir():
-                    folders.append(f"{name}/")
-                else:
-                    found = entry.stat()
-                    yield (
-                        name,
-                        FileState(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns),
-                    )
+            counted = [entry for entry in entries if wanted(prefix + entry.name)]
+        prefixes += [f"{prefix}{entry.name}/" for entry in counted if entry.is_dir()]
+        yield prefix, counted

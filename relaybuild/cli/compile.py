@@ -12,10 +12,12 @@ from typing import Any
 import click
 
 from relaybuild import driver
-from relaybuild.build.cache.store import open_cache
+from relaybuild.artifact.request import Request
+from relaybuild.build.cache.store import Cache, open_cache
 from relaybuild.build.depfile import write_depfile
 from relaybuild.build.files import check_writable, make_folder, write_if_changed
 from relaybuild.build.forms import Form
+from relaybuild.build.toolchain import Toolchain
 from relaybuild.cli import _options
 from relaybuild.cli._cache_options import CacheCommand, CacheOptions, cache_options
 from relaybuild.cli._pass_options import PassOptions, pass_options
@@ -87,7 +89,8 @@ def command(
     if form.is_folder:
         _check_folder(output)
     files = (None if form.is_folder else output, header, depfile, link_file, summary, passes.timing)
-    _check_outputs(model, [path for path in files if path is not None])
+    outputs = [path for path in files if path is not None]
+    _check_outputs(model, outputs)
     if save_temps is not None:
         make_folder(save_temps)
     with caching.told(open_cache(caching.settings)) as cache, passes.context(opt_level):
@@ -108,11 +111,10 @@ def command(
                 on_event=report,
                 must_hit=caching.require_hit,
             )
+            read = () if depfile is None else _files_read(request, cache, artifact.toolchain, outputs)
             artifact.export_library(output, move=True)
             if depfile is not None:
-                from relaybuild.artifact.read_files import files_read
-
-                write_depfile(depfile, depfile_target or output, files_read(request, cache))
+                write_depfile(depfile, depfile_target or output, read)
     for warning in artifact.warnings:
         click.echo(f"warning: {warning}", err=True)
     if header is not None:
@@ -137,6 +139,14 @@ def _link_bound(config: Path | None, defines: Mapping[str, str], caching: CacheO
     from relaybuild.stages import link_bound
 
     return _linker_text(link_bound(config, defines, caching.settings.folder))
+
+
+def _files_read(request: Request, cache: Cache, toolchain: Toolchain, outputs: Sequence[Path]) -> Sequence[Path]:
+    """What a library is made from, without folders that change because it is put there."""
+    from relaybuild.artifact.read_files import files_read
+
+    changing = {path.absolute().parent for path in outputs}
+    return [path for path in files_read(request, cache, toolchain) if path not in changing]
 
 
 def _linker_text(words: Sequence[str]) -> str:

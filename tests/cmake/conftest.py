@@ -49,6 +49,19 @@ def _install(work: Path, place: Path) -> None:
     first.rename(place)
 
 
+@pytest.fixture(scope="session")
+def wheel(installed: Environment) -> Path:
+    """The wheel that was installed."""
+    (path,) = (installed.folder.parents[PLACE.count("/")] / "work" / "dist").iterdir()
+    return path
+
+
+@pytest.fixture
+def changeable(installed: Environment, tmp_path: Path) -> Environment:
+    """A copy of the environment for one test, which may change what is installed; `python -m pip` is the copy's."""
+    return Environment(shutil.copytree(installed.folder, tmp_path / "venv", symlinks=True))
+
+
 @pytest.fixture
 def consumer(installed: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Consumer:
     """An empty project in a folder with a space in its name, with a cache of its own."""

@@ -1,7 +1,4 @@
-"""A model is a target: what is compiled again when, what is linked again, and what can be done with the target.
-
-What a build did is told by the lines that it prints and by the times of its outputs.
-"""
+"""A model is a target: what can be done with the target, and what a project decides about it."""
 
 from __future__ import annotations
 
@@ -9,167 +6,18 @@ import json
 import os
 import shutil
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
+from adder import ADD_ONE, GENERATORS, MAIN, MODEL, PROGRAM, add, did, places, project, summary
 from runners.consumer import HEAD, OLDEST, Consumer, touch
 
 from relaybuild.build.cache.memo import RACY_SECONDS
 
 pytestmark = pytest.mark.slow
 
-CMAKES = ["cmake", OLDEST]
-GENERATORS = ["Ninja", "Unix Makefiles", "Ninja Multi-Config"]
 PAIRS = [("Ninja", "cmake"), ("Unix Makefiles", OLDEST), ("Ninja Multi-Config", "cmake")]
 """Each generator, and both versions of cmake: where all that counts was shown for every pair already."""
-
-ADD_ONE = """
-relaybuild_add_model(adder MODEL models/net.onnx NAME net TARGET_ISA c CONFIG config.cmake
-  OPTIONS --summary ${CMAKE_CURRENT_BINARY_DIR}/net.json)
-add_executable(main main.c)
-target_link_libraries(main PRIVATE adder)
-"""
-MAIN = r"""
-#include <stdio.h>
-#include "net.h"
-int main(void) {
-  static float x[NET_INPUT_X_SIZE] = {1, 2, 3}, y[NET_OUTPUT_Y_SIZE];
-  const RbModelInfo *info = net_describe();
-  DLTensor in = rb_tensor(&info->inputs[0], x), out = rb_tensor(&info->outputs[0], y);
-  const DLTensor *ins[] = {&in};
-  DLTensor *outs[] = {&out};
-  RbInstance *instance;
-  if (net_create(1, &instance) || net_run(instance, ins, 1, outs, 1)) return 1;
-  net_destroy(instance);
-  printf("%g %g %g\n", y[0], y[1], y[2]);
-  return 0;
-}
-"""
-MODEL, SOURCE, LIBRARY, PROGRAM = (
-    "Compiling the model models/net.onnx",
-    "Building C object CMakeFiles/main.dir/main.c.o",
-    "Linking RELAYBUILD shared library libadder.so",
-    "Linking C executable main",
-)
-
-
-def add(consumer: Consumer, weights: tuple[float, ...], *, is_external: bool = False, name: str = "y") -> None:
-    """The model: its input and these weights, added; they are in a file of their own if `is_external`."""
-    onnx = pytest.importorskip("onnx")
-    size = len(weights)
-    # onnx leaves small tensors in the model
-    value = onnx.numpy_helper.from_array(np.resize(np.array(weights, "float32"), (400, size)), "w")
-    ports = [onnx.helper.make_tensor_value_info(each, onnx.TensorProto.FLOAT, (400, size)) for each in ("x", name)]
-    node = onnx.helper.make_node("Add", ["x", "w"], [name])
-    graph = onnx.helper.make_graph([node], "net", ports[:1], ports[1:], [value])
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
-    folder = consumer.folder / "models"
-    folder.mkdir(exist_ok=True)
-    if is_external:
-        # onnx appends to a file that is there
-        (folder / "net.data").unlink(missing_ok=True)
-        onnx.save(model, folder / "net.onnx", save_as_external_data=True, location="net.data")
-    else:
-        onnx.save(model, folder / "net.onnx")
-
-
-def project(consumer: Consumer, text: str = ADD_ONE, *, is_external: bool = False) -> Consumer:
-    consumer.write("CMakeLists.txt", HEAD + text)
-    consumer.write("main.c", MAIN)
-    consumer.write("config.cmake", "include(${CMAKE_CURRENT_LIST_DIR}/more.cmake)\n")
-    consumer.write("more.cmake", "set(USE_CODEGENC OFF)\n")
-    add(consumer, (1, 2, 3), is_external=is_external)
-    return consumer
-
-
-def places(consumer: Consumer) -> tuple[str, str]:
-    """The library and the program, relative to the folder of the build."""
-    sub = "Debug/" if "Multi" in consumer.generator else ""
-    return f"{sub}libadder.so", f"{sub}main"
-
-
-def summary(consumer: Consumer) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = json.loads((consumer.build / "net.json").read_text())
-    return found
-
-
-def did(consumer: Consumer) -> set[str]:
-    """What a build did, without the folder that the configuration is in."""
-    return {line.replace("Debug/", "").replace("/Debug", "").removesuffix("\x1b[0m") for line in consumer.work()}
-
-
-@pytest.mark.parametrize("cmake", CMAKES)
-@pytest.mark.parametrize("generator", GENERATORS)
-def test_it_is_compiled_again_exactly_when_something_changed(consumer: Consumer, generator: str, cmake: str) -> None:
-    one = project(consumer.by(cmake, generator), is_external=True)
-    one.configure("-DCMAKE_COLOR_MAKEFILE=OFF")
-    assert did(one) == {MODEL, SOURCE, LIBRARY, PROGRAM}
-    assert one.run(one.build / places(one)[1]).stdout == "2 4 6\n"
-    assert did(one) == set()
-
-    # what was read is newer, and nothing in it is other: relaybuild looks, and nothing follows
-    code = next(one.environment.folder.glob("lib/python*/site-packages/relaybuild")) / "lower" / "emit.py"
-    paths = [one.folder / name for name in ("models/net.onnx", "models/net.data", "config.cmake", "more.cmake")]
-    for path in (*paths, code):
-        before = [one.time(place) for place in places(one)]
-        touch(path)
-        assert did(one) == {MODEL}, path
-        assert [one.time(place) for place in places(one)] == before, path
-        assert sum(summary(one)["executed"].values()) == 0
-        assert did(one) == set(), path
-
-    # other weights, in a file beside the model: no source is compiled again
-    model = (one.folder / "models" / "net.onnx").read_bytes()
-    add(one, (10, 20, 30), is_external=True)
-    assert (one.folder / "models" / "net.onnx").read_bytes() == model
-    before = [one.time(place) for place in places(one)]
-    assert did(one) == {MODEL, LIBRARY, PROGRAM}
-    assert one.time(places(one)[0]) > before[0]
-    assert one.run(one.build / places(one)[1]).stdout == "11 22 33\n"
-    assert did(one) == set()
-
-    # another signature: the header is another one
-    add(one, (1, 2, 3, 4), is_external=True)
-    assert did(one) == {MODEL, SOURCE, LIBRARY, PROGRAM}
-
-    # a script that the configuration includes
-    one.write("more.cmake", "set(USE_CODEGENC ON)\n")
-    assert {MODEL, LIBRARY} <= did(one)
-    assert one.run(one.build / places(one)[1]).stdout == "2 4 6\n"
-    assert did(one) == set()
-
-    # the command itself
-    one.write("CMakeLists.txt", HEAD + ADD_ONE.replace("OPTIONS", "OPTIONS --opt-level 1"))
-    assert MODEL in did(one)
-    assert did(one) == set()
-
-
-@pytest.mark.parametrize("generator", GENERATORS[:2])
-def test_an_installed_backend_counts(consumer: Consumer, generator: str, tmp_path: Path) -> None:
-    package = tmp_path / "plugins" / "relaybuild_nothing"
-    package.mkdir(parents=True)
-    (package / "__init__.py").write_text(
-        "from relaybuild.partition.backend import Backend\n\n\ndef generate(*_):\n    raise NotImplementedError\n\n\n"
-        'BACKEND = Backend(name="nothing", tag="nothing", cmake_flag="USE_NOTHING", codegen=generate)\n'
-    )
-    metadata = package.with_name("relaybuild_nothing-1.0.dist-info")
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: relaybuild-nothing\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text("[relaybuild.backends]\nnothing = relaybuild_nothing:BACKEND\n")
-    site = next(consumer.environment.folder.glob("lib/python*/site-packages"))
-    link = site / f"plugins-of-{os.getpid()}.pth"
-    link.write_text(f"{package.parent}\n")
-    try:
-        one = project(consumer.by("cmake", generator))
-        one.configure()
-        one.make()
-        assert did(one) == set()
-        touch(package / "__init__.py")
-        assert did(one) == {MODEL}
-        assert did(one) == set()
-    finally:
-        link.unlink()
 
 
 @pytest.mark.parametrize("generator", GENERATORS[:2])
