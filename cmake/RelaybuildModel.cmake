@@ -206,12 +206,14 @@ endfunction()
 # The rules that make object and header.
 function(_relaybuild_compile target)
   file(MAKE_DIRECTORY "${folder}")
-  # make does not see that a command has become another one
-  set(script "${folder}/command.txt")
-  file(GENERATE OUTPUT "${script}" CONTENT "${arguments}")
-
+  set(script "")
+  if(NOT CMAKE_GENERATOR MATCHES "Ninja")
+    # make does not see that a command has become another one
+    set(script "${folder}/command.txt")
+    file(GENERATE OUTPUT "${script}" CONTENT "${arguments}")
+  endif()
   file(RELATIVE_PATH shown "${CMAKE_SOURCE_DIR}" "${model}")
-  set(common DEPENDS "${model}" "${script}" DEPFILE "${folder}/${name}.d"
+  set(common DEPENDS "${model}" ${script} DEPFILE "${folder}/${name}.d"
     WORKING_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}"
     COMMENT "Compiling the model ${shown}" VERBATIM COMMAND_EXPAND_LISTS)
   if(CMAKE_GENERATOR MATCHES "Ninja")
@@ -261,17 +263,36 @@ function(_relaybuild_library target)
     ${bound} -lm -pthread ${CMAKE_DL_LIBS})
 endfunction()
 
+# Sets `result` to those of the options that set flags of the configuration, and are known now.
+function(_relaybuild_definitions result)
+  set(found "")
+  set(is_value FALSE)
+  foreach(word IN LISTS arg_OPTIONS)
+    if(NOT word MATCHES "\\$<")
+      if(is_value)
+        list(APPEND found "-D${word}")
+      elseif(word MATCHES "^-D.")
+        list(APPEND found "${word}")
+      endif()
+    endif()
+    string(COMPARE EQUAL "${word}" "-D" is_value)
+  endforeach()
+  set(${result} "${found}" PARENT_SCOPE)
+endfunction()
+
 # Sets `result` to what those link an installed library with that has regions of other backends: it is exported before
 # the model is compiled, so that this is what any model may need, of which the linker takes what is needed.
 function(_relaybuild_link_bound target result)
   set(${result} "" PARENT_SCOPE)
-  if(NOT arg_CONFIG AND NOT arg_OPTIONS MATCHES "(^|;)-D")
-    return()
-  endif()
+  _relaybuild_definitions(definitions)
   if(arg_CONFIG)
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${config}")
+  elseif(NOT definitions)
+    return()
   endif()
-  execute_process(COMMAND ${arguments} --link-bound WORKING_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}"
+  _relaybuild_command(command)
+  execute_process(COMMAND ${command} compile "${model}" -o "${object}" --config "${config}" ${definitions} --link-bound
+    WORKING_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}"
     OUTPUT_VARIABLE words ERROR_VARIABLE said RESULT_VARIABLE status)
   if(NOT status EQUAL 0)
     message(FATAL_ERROR "relaybuild_add_model(${target}): ${said}")

@@ -84,6 +84,25 @@ def test_a_version_of_the_library(consumer: Consumer, generator: str, cmake: str
     assert one.run(one.build / places(one)[1]).stdout == "2 4 6\n"
 
 
+def test_configurations_that_differ(consumer: Consumer) -> None:
+    """In options of the model and in the library's name: each has its own, whichever was built before."""
+    text = ADD_ONE.replace("net.json", "$<CONFIG>.json")
+    text += "set_target_properties(adder PROPERTIES DEBUG_POSTFIX d SOVERSION 1)\n"
+    one = project(consumer.by("cmake", "Ninja Multi-Config"), text)
+    one.configure()
+    for configuration in ("Debug", "Release", "Debug"):
+        one.make("--config", configuration)
+        assert one.run(one.build / configuration / "main").stdout == "2 4 6\n"
+        assert (one.build / f"{configuration}.json").is_file()
+    assert "no work to do" in one.make("--config", "Debug")
+    assert {path.name for path in one.build.rglob("libadder*")} == {
+        "libadder.so",
+        "libadder.so.1",
+        "libadderd.so",
+        "libadderd.so.1",
+    }
+
+
 def test_python_loads_the_target(consumer: Consumer) -> None:
     one = project(consumer)
     one.configure()
