@@ -1,6 +1,6 @@
 /* Runs the model MODEL, declared in MODEL_HEADER, on numbers that a seed determines, and compares what it gives with a
  * recording: argv[1] has the outputs one after another, as they lie in memory. An output agrees where no element is
- * further off than 1e-4 of the largest magnitude expected, and 1e-6; integers have to be equal. */
+ * further off than 1e-4 (float16: 1e-2) of the largest magnitude expected, and 1e-6; integers have to be equal. */
 #include MODEL_HEADER
 
 #include <math.h>
@@ -36,6 +36,22 @@ static uint64_t drawn(uint64_t input, uint64_t index) {
   return x ^ (x >> 31);
 }
 
+/* float16, of which C need know nothing. The numbers drawn are multiples of 1/1024, which it has exactly. */
+static uint16_t half_of(double number) {
+  int exponent;
+  const double fraction = frexp(fabs(number), &exponent);
+  const unsigned sign = number < 0 ? 0x8000u : 0u;
+  return number == 0 ? 0 : (uint16_t)(sign | (unsigned)(exponent + 14) << 10 | (unsigned)(fraction * 2048 - 1024));
+}
+
+static double value_of(uint16_t half) {
+  const int exponent = half >> 10 & 31, fraction = half & 1023;
+  const double magnitude = exponent == 31  ? (fraction ? NAN : INFINITY)
+                           : exponent == 0 ? ldexp(fraction, -24)
+                                           : ldexp(1024 + fraction, exponent - 25);
+  return half & 0x8000 ? -magnitude : magnitude;
+}
+
 /* Real numbers are in [-1, 1), bytes take all their values, other integers are 0 or 1. */
 static void fill(const RbTensorInfo *info, uint64_t input, unsigned char *data) {
   const size_t size = info->dtype.bits / 8u;
@@ -44,6 +60,11 @@ static void fill(const RbTensorInfo *info, uint64_t input, unsigned char *data) 
     const double real = (double)(number >> 40) / 8388608.0 - 1.0;
     const float single = (float)real;
     uint64_t integer = number >> 63;
+    if (info->dtype.code == kDLFloat && size == sizeof(uint16_t)) {
+      const uint16_t half = half_of((double)(number >> 53) / 1024.0 - 1.0);
+      memcpy(data + index * size, &half, size);
+      continue;
+    }
     if (info->dtype.code == kDLFloat) {
       memcpy(data + index * size, size == sizeof(double) ? (const void *)&real : (const void *)&single, size);
       continue;
@@ -60,6 +81,11 @@ static void fill(const RbTensorInfo *info, uint64_t input, unsigned char *data) 
 static double real_at(const RbTensorInfo *info, const unsigned char *data, size_t index) {
   double real;
   float single;
+  uint16_t half;
+  if (info->dtype.bits == 16) {
+    memcpy(&half, data + index * sizeof(half), sizeof(half));
+    return value_of(half);
+  }
   if (info->dtype.bits == 64) {
     memcpy(&real, data + index * sizeof(real), sizeof(real));
     return real;
@@ -85,7 +111,8 @@ static int differs(const RbTensorInfo *info, const unsigned char *found, const u
       furthest = fmax(furthest, fabs(mine - theirs));
     }
   }
-  const int is_wrong = strangers > 0 || furthest > 1e-4 * largest + 1e-6;
+  const double share = info->dtype.bits == 16 ? 1e-2 : 1e-4;
+  const int is_wrong = strangers > 0 || furthest > share * largest + 1e-6;
   printf("%s: max abs error %.3g of %.3g: %s\n", info->name, furthest, largest, is_wrong ? "FAILED" : "ok");
   return is_wrong;
 }
