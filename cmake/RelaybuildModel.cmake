@@ -129,10 +129,11 @@ function(_relaybuild_file target keyword path result)
   set(${result} "${file}" PARENT_SCOPE)
 endfunction()
 
-# Sets `result` to the command that compiles the model.
+# Sets `result` to the command that compiles the model, and `pool` to where ninja runs it.
 function(_relaybuild_arguments target result)
   _relaybuild_command(command)
-  list(APPEND command compile "${model}" -o "${object}" --name "${name}" --depfile "${folder}/${name}.d" --emit ${emit}
+  _relaybuild_turn(pool turn)
+  list(APPEND command ${turn} compile "${model}" -o "${object}" --name "${name}" --depfile "${folder}/${name}.d" --emit ${emit}
     --config "${config}")
   foreach(shape IN LISTS arg_SHAPES)
     list(APPEND command --shape "${shape}")
@@ -155,6 +156,47 @@ function(_relaybuild_arguments target result)
     list(PREPEND command "${CMAKE_COMMAND}" -E env ${environment})
   endif()
   set(${result} "${command}" PARENT_SCOPE)
+  set(pool "${pool}" PARENT_SCOPE)
+endfunction()
+
+# At most RELAYBUILD_PARALLEL_MODELS models are compiled at a time, each by as many compilers as there are processors. Sets
+# `pool` to what a command of ninja's says, which has pools, or `turn` to options of relaybuild that do the same.
+function(_relaybuild_turn pool turn)
+  set(depth 1)
+  if(NOT "${RELAYBUILD_PARALLEL_MODELS}" STREQUAL "")
+    set(depth "${RELAYBUILD_PARALLEL_MODELS}")
+  endif()
+  if(NOT depth MATCHES "^[1-9][0-9]*$")
+    message(FATAL_ERROR "relaybuild_add_model(${target}): RELAYBUILD_PARALLEL_MODELS is '${depth}', expected a number "
+      "of models, 1 or more")
+  endif()
+  get_property(number GLOBAL PROPERTY _relaybuild_models)
+  math(EXPR number "0${number} + 1")
+  set_property(GLOBAL PROPERTY _relaybuild_models ${number})
+  set(${pool} "" PARENT_SCOPE)
+  set(${turn} "" PARENT_SCOPE)
+  if(NOT CMAKE_GENERATOR MATCHES "Ninja")
+    math(EXPR number "${number} % ${depth}")
+    set(${turn} --in-turn "${CMAKE_BINARY_DIR}/CMakeFiles/relaybuild-${number}.lock" PARENT_SCOPE)
+    return()
+  endif()
+  set(${pool} JOB_POOL relaybuild PARENT_SCOPE)
+  if(number EQUAL 1)
+    # the project may say which pools it has at any time, and in two ways, of which CMake obeys one
+    cmake_language(EVAL CODE
+      "cmake_language(DEFER DIRECTORY [[${CMAKE_SOURCE_DIR}]] CALL _relaybuild_add_pool ${depth})")
+  endif()
+endfunction()
+
+function(_relaybuild_add_pool depth)
+  get_property(pools GLOBAL PROPERTY JOB_POOLS)
+  if(NOT pools)
+    set(pools ${CMAKE_JOB_POOLS})
+  endif()
+  if(NOT pools MATCHES "(^|;)relaybuild=")
+    list(APPEND pools "relaybuild=${depth}")
+  endif()
+  set_property(GLOBAL PROPERTY JOB_POOLS "${pools}")
 endfunction()
 
 # The C compiler of the project, where relaybuild understands it, and the variables that tell of the C++ compiler and of
@@ -218,7 +260,7 @@ function(_relaybuild_compile target)
     COMMENT "Compiling the model ${shown}" VERBATIM COMMAND_EXPAND_LISTS)
   if(CMAKE_GENERATOR MATCHES "Ninja")
     # ninja looks at what a command has made, and goes on only with what changed
-    add_custom_command(OUTPUT "${object}" "${header}" COMMAND ${arguments} ${common})
+    add_custom_command(OUTPUT "${object}" "${header}" COMMAND ${arguments} ${common} ${pool})
     return()
   endif()
   # make takes what depends on a file whose command ran to be old, unless that command left it alone

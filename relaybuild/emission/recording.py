@@ -15,6 +15,7 @@ from relaybuild.runtime.spec import TensorSpec
 
 Array = NDArray[Any]
 
+
 def can_record(specs: Iterable[TensorSpec]) -> bool:
     """Whether the test program knows the numbers of these tensors."""
     return not any(spec.dtype == "bfloat16" for spec in specs)
