@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from runners.command import DIGITS
 from runners.compiled import Array, difference
+from runners.deferred import defer
 from runners.emulated import AVX2, AVX512, SSE4
 from runners.replayed import Answer, Job, replay
 from runners.small_networks import Network
@@ -31,6 +32,14 @@ MODELS: dict[str, dict[str, tuple[int, ...]]] = {
     "ch_ppocr_mobile_v2.0_cls_infer": {"x": (1, 3, 48, 48)},
 }
 """Fetched models that an emulator computes in seconds, and shapes of their inputs."""
+
+SUITES = {
+    "operators": "tests/runners/test_host.py",
+    "templates": "tests/unit/lower",
+    "kernels": "tests/unit/contrib/host/test_kernels.py",
+    "graphs": "tests/property/test_host.py",
+}
+"""Tests that compile batches for each target that a machine runs, as far as their arrays are small."""
 
 
 class Model:
@@ -75,6 +84,15 @@ def test_models_compute_what_onnxruntime_does(tmp_path: Path) -> None:
     answers = replay(jobs, cpu=AVX512)
     assert {answer.target for answer in answers} == {"x86-64-v4"}
     assert not [text for pair in zip(chosen, answers) for text in pair[0].problems(pair[1])]
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_suites_of_the_host(suite: str, tmp_path: Path) -> None:
+    batches = defer(tmp_path, SUITES[suite])
+    assert batches
+    answers = replay([Job(batch.library, batch.arguments) for batch in batches], cpu=AVX512, timeout=900)
+    problems = [text for batch, answer in zip(batches, answers) for text in batch.problems(answer)]
+    assert not problems, "\n".join(problems)
 
 
 @pytest.mark.parametrize(

@@ -100,16 +100,25 @@ class Batch:
         """Fail with every result that differs from the interpreter's."""
         if not self.results:
             return
-        module = IRModule({"main": self.function()})
-        with np.errstate(all="ignore"):
-            expected = interpret(module, *self.arguments)
+        expected = self.expected()
         problems: list[str] = []
         for count, found in run(self.function(), self.arguments, target, threads, opt_level):
-            for label, want, have, tolerance in zip(self.labels, expected, found, self.exact):
-                problem = difference(want, have, tolerance)
-                if problem:
-                    problems.append(f"{label} ({target}, {count} threads): {problem}")
+            problems += [f"{text} ({target}, {count} threads)" for text in self.problems(expected, found)]
         assert not problems, "\n".join(problems)
+
+    def expected(self) -> list[Array]:
+        """What the interpreter computes."""
+        with np.errstate(all="ignore"):
+            return list(interpret(IRModule({"main": self.function()}), *self.arguments))
+
+    def problems(self, expected: Sequence[Array], found: Sequence[Array]) -> list[str]:
+        """What is wrong with results, one for each that is."""
+        compared = zip(self.labels, expected, found, self.exact)
+        return [
+            f"{label}: {problem}"
+            for label, want, have, tolerance in compared
+            if (problem := difference(want, have, tolerance))
+        ]
 
 
 @functools.cache
@@ -136,15 +145,20 @@ def run(
     function: Function, arguments: Sequence[Array], target: str, threads: Sequence[int], opt_level: int
 ) -> Iterator[tuple[int, list[Array]]]:
     """(number of threads, results) of the compiled function, each after a run on NaNs."""
-    with threads_wanted_always():
-        code = generate(function, target, opt_level)
     with tempfile.TemporaryDirectory(prefix="relaybuild-test-") as folder:
         path = Path(folder) / "model.so"
-        build_together(code, target, path)
+        build(function, target, opt_level, path)
         for count in threads:
             model = load_module(path, threads=count)
             model.run_list([poisoned(argument) for argument in arguments])
             yield count, model.run_list(arguments)
+
+
+def build(function: Function, target: str, opt_level: int, path: Path) -> None:
+    """Compile a function to a library that uses all its threads."""
+    with threads_wanted_always():
+        code = generate(function, target, opt_level)
+    build_together(code, target, path)
 
 
 def build_together(code: GeneratedCode, target: str, path: Path) -> None:

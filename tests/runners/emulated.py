@@ -220,11 +220,9 @@ def _guest_files(
         yield name, 0o40755, b""
     yield "init", 0o100755, init
     yield "command", 0o100644, _words(command)
-    yield (
-        "environ",
-        0o100644,
-        _words([f"{name}={value}" for name, value in {"LD_LIBRARY_PATH": "/lib64", **environ}.items()]),
-    )
+    # functions are bound at once: what the linker does on the way to one that is bound late, Bochs takes for a fault
+    variables = {"LD_LIBRARY_PATH": "/lib64", "LD_BIND_NOW": "1", **environ}
+    yield "environ", 0o100644, _words([f"{name}={value}" for name, value in variables.items()])
     for name in _LIBRARIES:
         yield f"lib64/{name}", 0o100755, _library(name).read_bytes()
     for path in sorted(folder.rglob("*")):
