@@ -85,7 +85,8 @@ class Artifact:
 
     @property
     def module(self) -> IRModule:
-        """The program after passes and partitioning; where the library came from the cache, they run now."""
+        """The program after passes and partitioning; where the library came from the cache, so do they, or else
+        they run now."""
         if self._content.module is None:
             self._content = replace(self._content, module=self._job.program())
         assert self._content.module is not None

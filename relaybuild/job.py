@@ -98,7 +98,12 @@ class Job:
         """The request's module after passes and partitioning."""
         from relaybuild import stages
 
-        return stages.program(self.request, self.configure_folder)
+        if not self.has_cache:
+            return stages.program(self.request, None, self.configure_folder)
+        try:
+            return stages.program(self.request, self.cache, self.configure_folder)
+        finally:
+            self.cache.records.flush()
 
     @property
     def has_cache(self) -> bool:

@@ -28,7 +28,7 @@ from relaybuild.compilation.actions import Actions
 from relaybuild.compilation.codegens import CodeGenerator, HostCode
 from relaybuild.compilation.imports import Imported, OnnxFile, import_step
 from relaybuild.compilation.known import Known
-from relaybuild.compilation.partitions import Cut, Partitioned, partition_module, partition_step
+from relaybuild.compilation.partitions import Cut, Partitioned, partition_step
 from relaybuild.compilation.passes import PassRunner
 from relaybuild.compilation.programs import Program
 from relaybuild.compilation.slots import Weights
@@ -86,11 +86,24 @@ class Made:
     module: IRModule | None
 
 
+@dataclass(frozen=True)
+class _Front:
+    """What comes before code is generated: the model as it was read and as it was cut, for which backends, under which
+    context, and the steps by which it was made."""
+
+    source: Imported
+    cut: Partitioned
+    selection: Selection
+    context: PassContext
+    actions: Actions
+    known: Known
+
+
 @dataclass
 class _Clock:
     """Times stages and tells who listens."""
 
-    on_event: Callable[[Event], None] | None
+    on_event: Callable[[Event], None] | None = None
     seconds: dict[str, float] = field(default_factory=dict)
 
     @contextlib.contextmanager
@@ -114,26 +127,17 @@ def make(request: Request, work: Workplace) -> Made:
 
 
 def _make(request: Request, work: Workplace, head: HeadStart | None) -> Made:
-    context = _pass_context(request)
     clock = _Clock(work.on_event)
-    selection = _selection(request, work.cache_dir)
-    file = OnnxFile.read(request.model) if work.cache is not None else None
-    actions = Actions(work.cache, file.weights() if file is not None else Weights(), request.name)
-    known = Known.of(request, actions)
-    with clock.stage("import"):
-        source = import_step(request, file, actions, known)
-    with clock.stage("pass"):
-        program = _after_passes(request, source.program, context, actions, known)
-    with clock.stage("partition"), context:
-        cut = _cut(request, program, context, selection, actions, known)
+    front = _front(request, work.cache, work.cache_dir, clock)
+    actions, known = front.actions, front.known
     with clock.stage("codegen"):
         kernel_flags = _kernel_flags(request, work.toolchain)
-        options = _codegen_options(request, source, kernel_flags)
+        options = _codegen_options(request, front.source, kernel_flags)
         generator = CodeGenerator(actions, options, known)
-        regions = generator.regions(cut, selection)
-        host = generator.host(cut)
+        regions = generator.regions(front.cut, front.selection)
+        host = generator.host(front.cut)
         weights = library_weights(host, actions, known)
-    brought = region_sources(regions, selection, options.flags, kernel_flags)
+    brought = region_sources(regions, front.selection, options.flags, kernel_flags)
     spec = _library(request, options, host.code, weights, brought)
     path = work.folder / f"{options.symbol}{request.form.suffix}"
     header = _header(options, host, _shown_link_words(spec))
@@ -146,17 +150,29 @@ def _make(request: Request, work: Workplace, head: HeadStart | None) -> Made:
         built = _build(spec, work, path, clock, head)
         executed, cached = {**executed, **built.executed}, {**cached, **built.cached}
         whole += Counter(built.executed) + Counter(built.cached)
-    facts = _facts(host.code, regions, context, link_words(spec))
+    facts = _facts(host.code, regions, front.context, link_words(spec))
     steps = Steps(executed, cached, dict(clock.seconds), whole)
-    return Made(path, header, facts, steps, cut.program.in_memory)
+    return Made(path, header, facts, steps, front.cut.program.in_memory)
 
 
-def program(request: Request, cache_dir: Path | None) -> IRModule:
-    """The module of a request after passes and partitioning."""
+def program(request: Request, cache: Cache | None, cache_dir: Path | None) -> IRModule:
+    """The module of a request after passes and partitioning, of steps that are looked up in a cache."""
+    return _front(request, cache, cache_dir, _Clock()).cut.program.module
+
+
+def _front(request: Request, cache: Cache | None, cache_dir: Path | None, clock: _Clock) -> _Front:
     context = _pass_context(request)
-    module = default_pipeline()(read_model(request.model, request.shapes).module, context)
-    with context:
-        return partition_module(module, _selection(request, cache_dir), request.name)
+    selection = _selection(request, cache_dir)
+    file = OnnxFile.read(request.model) if cache is not None else None
+    actions = Actions(cache, file.weights() if file is not None else Weights(), request.name)
+    known = Known.of(request, actions)
+    with clock.stage("import"):
+        source = import_step(request, file, actions, known)
+    with clock.stage("pass"):
+        program = _after_passes(request, source.program, context, actions, known)
+    with clock.stage("partition"), context:
+        cut = _cut(request, program, context, selection, actions, known)
+    return _Front(source, cut, selection, context, actions, known)
 
 
 def _after_passes(request: Request, program: Program, context: PassContext, actions: Actions, known: Known) -> Program:

@@ -6,9 +6,8 @@ import contextlib
 import functools
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import click
 
@@ -81,6 +80,41 @@ class CacheCommand(click.Command):
         return super().parse_args(ctx, [*spelled, *args[end:]])
 
 
+_OPTIONS = (
+    click.option(
+        "--cache-dir",
+        type=_options.PATH,
+        metavar="DIR",
+        help="Folder of the cache; else RELAYBUILD_CACHE_DIR's, pyproject.toml's, the user's.",
+    ),
+    click.option(
+        "--cache-mode",
+        type=click.Choice(MODES),
+        metavar="MODE",
+        help=f"{', '.join(MODES)}: 'verify' executes everything and compares.  [default: readwrite]",
+    ),
+    click.option("--shared", is_flag=True, help="The cache's folder is one that several users write to."),
+    click.option("--no-cache", is_flag=True, help="Look nothing up, and keep nothing."),
+    click.option("--recache", is_flag=True, help="Look nothing up; what is made replaces what is there."),
+    click.option(
+        "--explain",
+        type=click.Choice((_TEXT, _JSON)),
+        metavar="[=json]",
+        help="Say why something was not in the cache: a line for each cause, or JSON.",
+    ),
+    click.option("--require-hit", is_flag=True, help="Compile nothing: fail, and say why, if it is not cached."),
+    click.option(
+        "--remote-cache",
+        metavar="URL",
+        help="A cache on another machine; else RELAYBUILD_REMOTE_CACHE's, pyproject.toml's, none.",
+    ),
+    click.option(
+        "--remote-mode", type=click.Choice(MODES), metavar="MODE", help="The same for it.  [default: readwrite]"
+    ),
+    click.option("--offline", is_flag=True, help="Ask no other machine for anything."),
+)
+
+
 def cache_options(command: F) -> F:
     """Add the options, as the argument `caching`: CacheOptions. The command has to be a CacheCommand."""
 
@@ -99,57 +133,30 @@ def cache_options(command: F) -> F:
         offline: bool,
         **others: Any,
     ) -> Any:
-        mode = Mode.RECACHE if recache else parse_mode(cache_mode or Mode.READ_WRITE.value, "--cache-mode")
-        _check_exclusive(
-            {
-                "--no-cache": no_cache,
-                "--recache": recache,
-                "--require-hit": require_hit,
-                f"--cache-mode {cache_mode}": cache_mode is not None and not (require_hit and mode.may_look_up),
-            }
-        )
-        flags = CacheFlags(cache_dir, mode, remote_cache, remote_mode, is_shared=shared, is_offline=offline)
-        flags = replace(flags, cache_dir=False) if no_cache else flags
+        mode = _mode(cache_mode, no_cache=no_cache, recache=recache, require_hit=require_hit)
+        folder: Path | Literal[False] | None = False if no_cache else cache_dir
+        flags = CacheFlags(folder, mode, remote_cache, remote_mode, is_shared=shared, is_offline=offline)
         return command(caching=CacheOptions(chosen_settings(flags), explain, require_hit), **others)
 
-    options = (
-        click.option(
-            "--cache-dir",
-            type=_options.PATH,
-            metavar="DIR",
-            help="Folder of the cache; else RELAYBUILD_CACHE_DIR's, pyproject.toml's, the user's.",
-        ),
-        click.option(
-            "--cache-mode",
-            type=click.Choice(MODES),
-            metavar="MODE",
-            help=f"{', '.join(MODES)}: 'verify' executes everything and compares.  [default: readwrite]",
-        ),
-        click.option("--shared", is_flag=True, help="The cache's folder is one that several users write to."),
-        click.option("--no-cache", is_flag=True, help="Look nothing up, and keep nothing."),
-        click.option("--recache", is_flag=True, help="Look nothing up; what is made replaces what is there."),
-        click.option(
-            "--explain",
-            type=click.Choice((_TEXT, _JSON)),
-            metavar="[=json]",
-            help="Say why something was not in the cache: a line for each cause, or JSON.",
-        ),
-        click.option("--require-hit", is_flag=True, help="Compile nothing: fail, and say why, if it is not cached."),
-        click.option(
-            "--remote-cache",
-            metavar="URL",
-            help="A cache on another machine; else RELAYBUILD_REMOTE_CACHE's, pyproject.toml's, none.",
-        ),
-        click.option(
-            "--remote-mode", type=click.Choice(MODES), metavar="MODE", help="The same for it.  [default: readwrite]"
-        ),
-        click.option("--offline", is_flag=True, help="Ask no other machine for anything."),
-    )
     decorated: Any = bundled
-    for option in reversed(options):
+    for option in reversed(_OPTIONS):
         decorated = option(decorated)
     result: F = decorated
     return result
+
+
+def _mode(cache_mode: str | None, *, no_cache: bool, recache: bool, require_hit: bool) -> Mode:
+    """The mode that the options say; raises UserError for options that exclude each other."""
+    mode = Mode.RECACHE if recache else parse_mode(cache_mode or Mode.READ_WRITE.value, "--cache-mode")
+    _check_exclusive(
+        {
+            "--no-cache": no_cache,
+            "--recache": recache,
+            "--require-hit": require_hit,
+            f"--cache-mode {cache_mode}": cache_mode is not None and not (require_hit and mode.may_look_up),
+        }
+    )
+    return mode
 
 
 def _check_exclusive(options: Mapping[str, bool]) -> None:

@@ -23,6 +23,7 @@ from relaybuild.cli._cache_options import CacheCommand, CacheOptions, cache_opti
 from relaybuild.cli._pass_options import PassOptions, pass_options
 from relaybuild.cli._progress import no_progress, progress
 from relaybuild.cli._text import size_text
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import UserError
 from relaybuild.identifier import c_identifier
 
@@ -84,13 +85,9 @@ def command(
         click.echo(_link_bound(options["config"], defines, caching), nl=False)
         return
     form = _form(emit)
-    form.check_name(output)
     header = output.with_suffix(".h") if _has_header(form, emit) else None
-    if form.is_folder:
-        _check_folder(output)
-    files = (None if form.is_folder else output, header, depfile, link_file, summary, passes.timing)
-    outputs = [path for path in files if path is not None]
-    _check_outputs(model, outputs)
+    outputs = _Outputs(output, form, header, depfile, depfile_target, link_file, summary, passes.timing)
+    outputs.check(model)
     if save_temps is not None:
         make_folder(save_temps)
     with caching.told(open_cache(caching.settings)) as cache, passes.context(opt_level):
@@ -111,19 +108,55 @@ def command(
                 on_event=report,
                 must_hit=caching.require_hit,
             )
-            read = () if depfile is None else _files_read(request, cache, artifact.toolchain, outputs)
+            read = () if depfile is None else _files_read(request, cache, artifact.toolchain, outputs.files)
             artifact.export_library(output, move=True)
-            if depfile is not None:
-                write_depfile(depfile, depfile_target or output, read)
+            outputs.write_rule(read)
     for warning in artifact.warnings:
         click.echo(f"warning: {warning}", err=True)
-    if header is not None:
-        write_if_changed(header, artifact.header)
-    if link_file is not None:
-        write_if_changed(link_file, _linker_text(artifact.summary["link"]))
-    if summary is not None:
-        write_if_changed(summary, json.dumps(artifact.summary, indent=2) + "\n")
+    outputs.write_beside(artifact)
     click.echo(f"{output}  {size_text(artifact.summary['size'])}  {time.monotonic() - begin:.1f} s")
+
+
+@dataclass(frozen=True)
+class _Outputs:
+    """The library or the folder, and what else is written: None where nobody asked for it."""
+
+    main: Path
+    form: Form
+    header: Path | None
+    depfile: Path | None
+    depfile_target: Path | None
+    link_file: Path | None
+    summary: Path | None
+    timing: Path | None
+
+    @property
+    def files(self) -> list[Path]:
+        """All files but those of a folder."""
+        main = None if self.form.is_folder else self.main
+        files = (main, self.header, self.depfile, self.link_file, self.summary, self.timing)
+        return [path for path in files if path is not None]
+
+    def check(self, model: Path) -> None:
+        """Raise UserError, before time is spent, for an output that cannot be written or would replace another file."""
+        self.form.check_name(self.main)
+        if self.form.is_folder:
+            _check_folder(self.main)
+        _check_outputs(model, self.files)
+
+    def write_rule(self, read: Sequence[Path]) -> None:
+        """Write the make rule for what was read."""
+        if self.depfile is not None:
+            write_depfile(self.depfile, self.depfile_target or self.main, read)
+
+    def write_beside(self, artifact: driver.Artifact) -> None:
+        """Write what is known of the library once it is there."""
+        if self.header is not None:
+            write_if_changed(self.header, artifact.header)
+        if self.link_file is not None:
+            write_if_changed(self.link_file, _linker_text(artifact.summary["link"]))
+        if self.summary is not None:
+            write_if_changed(self.summary, json.dumps(artifact.summary, indent=2) + "\n")
 
 
 def _form(emit: Sequence[str]) -> Form:

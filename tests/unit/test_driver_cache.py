@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import relaybuild
 from relaybuild import driver
+from relaybuild.build.cache.locks import held
 from relaybuild.build.cache.store import open_cache
 from relaybuild.errors import UserError
 from relaybuild.ir.expr import Expr, Function, Tuple, const, var
@@ -90,6 +91,24 @@ def test_an_artifact_that_was_evicted_is_put_together_from_the_same_parts() -> N
     assert [event.layer for event in journal.executed] == ["import", "artifact"]
     assert not any(event.is_unstable for event in journal.executed)
     assert is_found(compiled())
+
+
+def test_the_program_of_what_is_found_is_looked_up(tmp_path: Path) -> None:
+    """Also with a cache that no longer has a run, which nothing must remain of."""
+    path = external_model(tmp_path, 1.0)
+    made, found = (compiled(model=path) for _ in range(2))
+    cache = found._job.cache
+    assert is_found(found)
+    assert print_module(found.module) == print_module(made.module)
+    assert {event.layer for event in cache.journal.looked} == {"artifact", "import", "pass", "partition"}
+    assert [event.layer for event in cache.journal.executed] == []
+    assert cache.folder is not None
+    assert held(cache.folder) == frozenset()
+
+
+def test_the_program_of_what_was_made_without_a_cache_is_made_again() -> None:
+    made = compiled(cache_dir=False)
+    assert print_module(made._job.program()) == print_module(made.module)
 
 
 def test_what_is_found_leaves_nothing_behind() -> None:

@@ -131,6 +131,11 @@ class Lease:
             os.close(self._file)
         self._file = None
 
+    def end(self) -> None:
+        """Need nothing any longer, nor later: an artifact that was found outlives its run."""
+        self.close()
+        self._is_off = True
+
     def _make(self) -> int:
         while True:
             file = _open(self._folder, self._path)

@@ -261,7 +261,7 @@ class Cache:
             self._is_remote_closed = True
         if self.folder is None:
             return
-        self._lease.close()
+        self._lease.end()
         self.records.flush()
         if self._may_write:
             finish_run(self.folder, self.journal, self.records, self.blobs, self.settings.max_size, self._clock())
