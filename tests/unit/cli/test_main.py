@@ -195,6 +195,8 @@ def test_interrupt_of_a_build(digits_model: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "relaybuild", "compile", str(digits_model), "-o", str(tmp_path / "m.so")]
     # what other tests have made would leave nothing to interrupt
     command.append("--no-cache")
+    # whoever runs tests in the background of a shell has them ignore interrupts, and their children, too
+    command = ["env", "--default-signal=INT", *command]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stderr is not None
         while not process.stderr.readline().startswith("codegen:"):
