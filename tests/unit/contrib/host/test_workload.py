@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,8 +16,10 @@ from runners.compiled import Batch, generate
 from runners.test_host import BATCHES, add_case
 from suites.ops import Case
 
-from relaybuild.contrib.host import schedule
+from relaybuild.contrib.host import lower, schedule, workload
+from relaybuild.contrib.host.fuse import Group
 from relaybuild.contrib.host.kernel_code import KernelCode, Kernels
+from relaybuild.contrib.host.place import View, is_own
 from relaybuild.digest import Digest
 from relaybuild.ir.expr import Constant, Expr, Function, Span, Var, const, var
 from relaybuild.ir.infer import infer_types
@@ -185,3 +189,108 @@ def test_what_was_made_of_equal_workloads_is_made_once() -> None:
         value = call_op("nn.relu", [call_op("nn.conv2d", [value, weight], padding=(1, 1, 1, 1))])
     found = workloads(Function([x], value), "c", 0)
     assert len(set(found)) < len(found)
+
+
+Given = tuple[Callable[..., Digest], tuple[Any, ...], dict[str, Any]]
+"""A call that made a workload."""
+
+
+def given_for(function: Function) -> list[Given]:
+    """What the workloads of a function's kernels were made from."""
+    found: list[Given] = []
+
+    def listing(make: Callable[..., Digest]) -> Callable[..., Digest]:
+        def call(*args: Any, **options: Any) -> Digest:
+            found.append((make, args, options))
+            return make(*args, **options)
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        for make in (workload.group_workload, workload.copy_workload):
+            patch.setattr(lower, make.__name__, listing(make))
+        generate(infer_types(IRModule({"main": function}))["main"], "x86-64-v3", 3)
+    return found
+
+
+def varied(value: Any) -> Iterator[Any]:
+    """The value with one thing in it changed, for each thing in it."""
+    if is_dataclass(value) and not isinstance(value, type):
+        for item in fields(value):
+            for other in varied(getattr(value, item.name)):
+                changed = copy.copy(value)
+                object.__setattr__(changed, item.name, other)
+                yield changed
+    elif isinstance(value, tuple):
+        yield (*value, 7)
+        for place, each in enumerate(value):
+            yield from ((*value[:place], other, *value[place + 1 :]) for other in varied(each))
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            yield from ({**value, name: other} for other in varied(each))
+    elif isinstance(value, bool):
+        yield not value
+    elif value is None or isinstance(value, (int, float)):
+        yield (value or 0) + 1
+    elif isinstance(value, str):
+        yield f"{value}x"
+    else:
+        raise AssertionError(f"{value} is of no kind that a workload is made of")
+
+
+def varied_view(view: View) -> Iterator[View]:
+    """Of the memory counts only whether it is shared."""
+    yield from (replace(view, layout=layout) for layout in varied(view.layout))
+    yield replace(view, dtype="int8")
+    yield replace(view, storage=replace(view.storage, kind="input" if is_own(view) else "arena"))
+
+
+def varied_group(group: Group) -> Iterator[Group]:
+    marks = [node for node in group.nodes if node not in (group.root, group.anchor, group.staged)]
+    for node in marks[:1]:
+        yield from (replace(group, root=node), replace(group, anchor=node), replace(group, staged=node))
+    yield replace(group, nodes=group.nodes[:-1])
+    yield replace(group, nodes=[*group.nodes, group.nodes[0]])
+
+
+def variations(make: Callable[..., Digest], args: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    """The arguments with one thing in them changed."""
+    if make is workload.copy_workload:
+        kind, setting, source, target, *numbers = args
+        yield (f"{kind}x", *args[1:])
+        yield from ((kind, other, *args[2:]) for other in varied(setting))
+        yield from ((kind, setting, other, *args[3:]) for other in varied_view(source))
+        yield from ((kind, setting, source, other, *numbers) for other in varied_view(target))
+        yield from ((kind, setting, source, target, *other) for other in varied(tuple(numbers)))
+        return
+    group, setting, numbers, reads, view, *needs = args
+    yield from ((other, *args[1:]) for other in varied_group(group))
+    yield from ((group, other, *args[2:]) for other in varied(setting))
+    if len(numbers) > 1:
+        yield (group, setting, {name: len(numbers) - 1 - place for name, place in numbers.items()}, *args[3:])
+    for place, each in enumerate(reads):
+        for other in varied_view(each):
+            yield (group, setting, numbers, [*reads[:place], other, *reads[place + 1 :]], view, *needs)
+    yield from ((group, setting, numbers, reads, other, *needs) for other in varied_view(view))
+    yield from ((group, setting, numbers, reads, view, other) for each in needs for other in varied(tuple(each)))
+
+
+@pytest.mark.parametrize("function", [block(), elementwise("subtract", "multiply")], ids=["anchor", "map"])
+def test_each_thing_that_a_workload_is_made_of_counts(function: Function) -> None:
+    found = given_for(function)
+    assert found
+    for make, args, _ in found:
+        own = make(*args)
+        assert make(*args) == own
+        others = [make(*changed) for changed in variations(make, args)]
+        assert len(others) > 20
+        same = [changed for changed, other in zip(variations(make, args), others) if other == own]
+        assert same == [], f"{len(same)} of {len(others)} variations have one workload"
+
+
+def test_where_in_the_programs_memory_a_value_lies_does_not_count() -> None:
+    for make, args, _ in given_for(block()):
+        if make is workload.group_workload:
+            group, setting, numbers, reads, view, *needs = args
+            moved = [replace(each, storage=replace(each.storage, number=9, offset=64)) for each in reads]
+            assert make(group, setting, numbers, moved, view, *needs) == make(*args)
