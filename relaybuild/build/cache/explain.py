@@ -93,7 +93,8 @@ class Explanation:
 
 def explain(journal: Journal) -> Explanation:
     """Why a run missed what it missed."""
-    makers = {digest: event for event in journal.executed for digest in event.products}
+    # the first one: what changes nothing has for its output what it was given
+    makers = {digest: event for event in reversed(journal.executed) for digest in event.products}
     seconds = {event.key: event.seconds for event in journal.executed}
     causes: dict[object, Cause] = {}
     cause_of: dict[str, Cause] = {}

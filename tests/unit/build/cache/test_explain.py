@@ -72,6 +72,16 @@ def test_what_follows_from_a_cause_is_folded_into_it(again: Cache) -> None:
     ]
 
 
+def test_what_follows_a_pass_that_changes_nothing_is_folded_into_the_cause_of_that(settings: CacheSettings) -> None:
+    """The pass and what comes before it have one output."""
+    for model in (b"1", b"2"):
+        with open_cache(settings) as cache:
+            build(cache, model, folded=b"imported" + model)
+    assert lines(cache) == [
+        f"MISS import/onnx#m: in/model changed ({short(b'1')} → {short(b'2')}); 1 pass, 2 codegen, 2 object follow"
+    ]
+
+
 def test_a_pass_that_was_edited_is_the_cause_of_what_follows(again: Cache) -> None:
     build(again, b"1", fold=b"2", folded=b"other")
     assert lines(again) == [
