@@ -1,4 +1,4 @@
-"""A model's boundary in programs that CMake builds: sanitizers, valgrind, wrong calls, lesser processors."""
+"""Safety in programs that CMake builds: sanitizers, valgrind, wrong calls at a model's boundary, lesser processors."""
 
 from __future__ import annotations
 
