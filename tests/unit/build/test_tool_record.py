@@ -315,3 +315,21 @@ def test_a_program_with_one_other_byte_is_another_one(tmp_path: Path, toolchain:
     first, second = (content_of(str(path), Inputs(None)) for path in (program, altered))
     assert first is not None
     assert first != second
+
+
+def test_what_is_found_out_beside_the_run_is_of_the_moment_it_was_asked_for(
+    settings: CacheSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, late = str(shutil.which("true")), list[Callable[[], None]]()
+    environ = environ_with()
+    before = dict(environ)
+    with open_cache(settings) as cache:
+        monkeypatch.setattr(cache, "aside", late.append)
+        since = Moment.now(tmp_path)
+        ToolRecords(cache, environ).remember("c", [program], {"is": "known"}, [program], since=since)
+        environ["PATH"] = environ["CPATH"] = str(tmp_path / "elsewhere")
+        (work,) = late
+        work()
+    with open_cache(settings) as cache:
+        assert ToolRecords(cache, before).recall("c", [program]) == {"is": "known"}
+        assert ToolRecords(cache, environ).recall("c", [program]) is None
