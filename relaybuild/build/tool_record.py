@@ -48,8 +48,7 @@ class ToolRecords:
         self._cache = cache
         self._notes = Notes(cache)
         self._inputs = cache.inputs() if cache is not None and self._notes.are_kept else None
-        # what is found out beside the run is of this moment
-        self._environ = dict(environ)
+        self._environ = environ
 
     def recall(self, kind: str, command: Sequence[str]) -> Mapping[str, Any] | None:
         """The facts about a command (absolute paths), if all that they rest on is what it was."""
@@ -83,6 +82,7 @@ class ToolRecords:
         What they rest on is found out beside the run.
         """
         if self._cache is not None and self._inputs is not None:
+            # of the variables as they are now
             name, inputs = self._name(kind, command), self._inputs
             self._cache.aside(lambda: self._gather(name, facts, programs, files, since, inputs))
 

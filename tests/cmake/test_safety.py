@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from adder import add
@@ -92,6 +94,20 @@ int main() {
   std::cout << "done\n";
 }
 """
+PROGRAMS = """
+cmake_minimum_required(VERSION 3.20)
+project(consumer LANGUAGES C CXX)
+find_package(relaybuild CONFIG REQUIRED)
+find_package(Threads REQUIRED)
+relaybuild_add_model(model MODEL models/net.onnx TARGET_ISA x86-64-v3)
+add_executable(boundary boundary.c)
+target_link_libraries(boundary PRIVATE relaybuild::headers Threads::Threads ${CMAKE_DL_LIBS})
+add_executable(faults boundary_faults.cc faults.c)
+target_compile_features(faults PRIVATE cxx_std_17)
+set_target_properties(faults PROPERTIES ENABLE_EXPORTS ON)
+target_link_libraries(faults PRIVATE model Threads::Threads ${CMAKE_DL_LIBS})
+"""
+DATA = Path(__file__).parents[1] / "native" / "data"
 SAID = ("", "null", "(400,)", "float64", "(400, 2)", "strides", "device", "aligned", "null")
 """A word of what is said to each of the calls."""
 
@@ -143,3 +159,34 @@ def test_a_lesser_processor(consumer: Consumer, kind: str) -> None:
     assert refused.returncode == 3
     assert "was compiled for target 'x86-64-v3', which needs the processor feature 'avx'" in refused.stdout
     check(built(consumer, kind=kind, isa="x86-64-multi").run(emulator, "-cpu", "Nehalem", "build/main"))
+
+
+def test_loading_again_children_and_failing_allocations(consumer: Consumer) -> None:
+    if not Path("/lib64/ld-linux-x86-64.so.2").exists():
+        pytest.skip("the functions that fail stand in front of those of glibc")
+    consumer.write("CMakeLists.txt", PROGRAMS)
+    for name in ("boundary.c", "boundary.h", "boundary_faults.cc", "faults.c", "faults.h"):
+        consumer.write(name, (DATA / name).read_bytes())
+    add(consumer, (1, 2, 3))
+    consumer.configure()
+    consumer.make()
+    # what lies in a thread's cache of free blocks would count as allocated
+    watched = replace(consumer, environ={**consumer.environ, "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"})
+    for mode in ("run", "fork", "reload"):
+        done = watched.run("build/boundary", "build/libmodel.so", mode)
+        assert (done.returncode, done.stderr) == (0, ""), mode
+    assert done.stdout.startswith("threads +0, files +0, ")
+    done = consumer.run("build/faults")
+    assert (done.returncode, done.stderr) == (0, "")
+    points = dict(line.rsplit(": ", 1) for line in done.stdout.splitlines())
+    # a model this small starts no threads, which could fail; that they do is tried with the library alone
+    allocating = {
+        "packed",
+        "create",
+        "pool",
+        "memory of a pool",
+        "create_with",
+        "C++ with exceptions",
+        "C++ with results",
+    }
+    assert {name for name in allocating if int(points[name].split()[0]) > 0} == allocating

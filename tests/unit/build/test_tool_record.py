@@ -317,7 +317,7 @@ def test_a_program_with_one_other_byte_is_another_one(tmp_path: Path, toolchain:
     assert first != second
 
 
-def test_what_is_found_out_beside_the_run_is_of_the_moment_it_was_asked_for(
+def test_what_is_found_out_beside_the_run_is_kept_under_the_variables_it_was_asked_for_with(
     settings: CacheSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program, late = str(shutil.which("true")), list[Callable[[], None]]()
@@ -327,7 +327,7 @@ def test_what_is_found_out_beside_the_run_is_of_the_moment_it_was_asked_for(
         monkeypatch.setattr(cache, "aside", late.append)
         since = Moment.now(tmp_path)
         ToolRecords(cache, environ).remember("c", [program], {"is": "known"}, [program], since=since)
-        environ["PATH"] = environ["CPATH"] = str(tmp_path / "elsewhere")
+        environ["CPATH"] = str(tmp_path / "elsewhere")
         (work,) = late
         work()
     with open_cache(settings) as cache:
