@@ -185,12 +185,12 @@ class CachedBuild:
         workspace.write_weights()
         edges = workspace.make(self.jobs, shifted(self.on_progress, earlier=len(compiled)))
         self.clock.step("link")
-        workspace.put_in_weights(self.jobs)
+        cuts = workspace.put_in_weights(self.jobs)
         self.clock.step("weights")
         if edges:
             with writing(workspace.directory):
                 seconds = read_durations(workspace.directory).get(LIBRARY, 0.0)
-                self._link.keep(_digests(objects), seconds)
+                self._link.keep(_digests(objects), seconds, cuts)
         publish(workspace.library, self.output, keep_source=self.keep)
         self.clock.step("publish")
         return edges

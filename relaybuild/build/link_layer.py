@@ -12,6 +12,7 @@ from relaybuild.build.cache.action import Action, ActionBuilder, is_hex_digest
 from relaybuild.build.cache.hit import DamagedResult, Hit
 from relaybuild.build.cache.journal import Executed, Storing
 from relaybuild.build.cache.memo import Inputs
+from relaybuild.build.cache.outcome import Parted
 from relaybuild.build.cache.store import Cache
 from relaybuild.build.files import writing
 from relaybuild.build.forms import Form
@@ -70,16 +71,15 @@ class LinkLayer:
             return False
         return True
 
-    def keep(self, objects: Mapping[str, Digest], seconds: float) -> None:
-        """Store the library that was linked; what it was linked with must not have changed meanwhile.
-
-        Raises OSError where the library cannot be read.
+    def keep(self, objects: Mapping[str, Digest], seconds: float, cuts: tuple[int, ...] = ()) -> None:
+        """Store the library that was linked, in parts that begin at `cuts`; what it was linked with must not have
+        changed meanwhile. Raises OSError where the library cannot be read.
         """
         if objection := self._objection():
             event = Executed(LINK, OUTPUT, self._slot, "", seconds, Storing.BYPASSED, objection)
             self.cache.journal.executed.append(event)
             return
-        contents = {OUTPUT: self.workspace.library}
+        contents = {OUTPUT: Parted(self.workspace.library, cuts)}
         self.cache.store(self._action(objects), contents, slot=self._slot, seconds=seconds, inputs=self.inputs)
 
     @property

@@ -31,12 +31,14 @@ class WeightBlob:
     """The read-only data of a library: `write` puts exactly `size` bytes into the file it is given.
 
     `digest` (hexadecimal) stands for the content: equal digests are taken to be equal bytes, and `write` is not called
-    when a build directory holds them already.
+    when a build directory holds them already. At `offsets` (ascending) something begins that other weights may hold,
+    too.
     """
 
     write: Callable[[BinaryIO], None]
     digest: str
     size: int
+    offsets: tuple[int, ...] = ()
 
     @staticmethod
     def from_bytes(data: bytes | bytearray | memoryview[Any], digest: str) -> WeightBlob:

@@ -111,18 +111,24 @@ class Workspace:
         if self.spec.weights is not None:
             write_weights(self.directory, self.spec.weights, self.weights, self.compilers.c)
 
-    def put_in_weights(self, jobs: int | None) -> None:
+    def put_in_weights(self, jobs: int | None) -> tuple[int, ...]:
         """Put the weights into the library that was linked, if it lacks them; raises UserError and ToolError.
 
-        A static library becomes one here.
+        A static library becomes one here. Where in the library something begins that others may hold, too, as far as
+        that is known.
         """
         weights = self.spec.weights
         if self.spec.form.is_relocatable:
             finish(self.library, self.spec.name, weights, is_archive=self.spec.form is Form.STATIC)
-            return
-        if weights is not None and not put_in_weights(self.library, weights):
+            return ()
+        if weights is None or self.weights.sources:
+            return ()
+        if not put_in_weights(self.library, weights):
             write_weights_object(self.directory, weights, self.weights, self.compilers.c)
             self.make(jobs, None)
+            return ()
+        begin = self.library.stat().st_size - weights.size
+        return tuple(begin + offset for offset in weights.offsets)
 
     def remove_strangers(self) -> None:
         """Remove sources and objects of earlier builds that this library does not have; raises UserError."""

@@ -59,7 +59,8 @@ def library_weights(host: HostCode, actions: Actions, known: Known) -> WeightBlo
         assert found is not None
         return found
 
-    return WeightBlob(lambda file: plan().write_unhashed(file), digest, host.code.weight_bytes)
+    offsets = tuple(host.code.weight_offsets)
+    return WeightBlob(lambda file: plan().write_unhashed(file), digest, host.code.weight_bytes, offsets)
 
 
 def _digest(host: HostCode, known: Known) -> Digest:

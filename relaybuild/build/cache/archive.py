@@ -103,7 +103,7 @@ def _write(
     with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
         _add(tar, _HEAD, io.BytesIO(_LAYOUT), len(_LAYOUT))
         for name in sorted(needed):
-            with open(blobs.path_of(name), "rb") as blob:
+            with blobs.as_file(needed[name]) as path, open(path, "rb") as blob:
                 _add(tar, f"cas/{name}", blob, needed[name].size)
         for name in sorted(entries):
             data = entries[name].encode()

@@ -1,7 +1,8 @@
 """Blobs as files, by the digest of their content; does not know what a blob is for.
 
-Nothing that is read is believed: a blob that is missing, cut or altered is reported as such and put away, and a copy of
-it never appears under a final name.
+A large blob may be kept as a list of parts, which are blobs themselves and which others may have too. Nothing that is
+read is believed: a blob that is missing, cut or altered is reported as such and put away, and a copy of it never
+appears under a final name.
 """
 
 from __future__ import annotations
@@ -10,14 +11,15 @@ import contextlib
 import io
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import IO, Any, BinaryIO, NamedTuple
 
+from relaybuild.build.cache import parts
 from relaybuild.build.cache.folder import CacheFolder, remove
 from relaybuild.build.files import temporary_beside
-from relaybuild.digest import Digest, digest_bytes, long_sha256
+from relaybuild.digest import Digest, digest_bytes, digest_file, long_sha256
 
 _CHUNK = 1 << 20
 _FOLDER_NAME = r"[0-9a-f]{2}"
@@ -43,12 +45,16 @@ class BlobError(Exception):
 
 
 class BlobFile(NamedTuple):
-    """A file in the store: its digest by name, its size, and when it was last written or asked to stay."""
+    """A file in the store: its digest by name, its size, and when it was last written or asked to stay.
+
+    One that is a list has the digest of what its `parts` (by name) are together, and the size of the list.
+    """
 
     hex: str
     size: int
     modified: float
     path: str
+    parts: tuple[str, ...] = ()
 
 
 class BlobStore:
@@ -61,20 +67,23 @@ class BlobStore:
         """Where the blob of a digest is, or would be."""
         return self._folder.cas / hex_digest[:2] / hex_digest[2:]
 
-    def put_bytes(self, data: bytes) -> Digest:
+    def put_bytes(self, data: bytes | memoryview) -> Digest:
         """Keep some bytes; raises OSError, and leaves nothing incomplete then."""
         digest = digest_bytes(data)
         if not self._keep(digest):
             self._publish(self._folder.write_new(data, self._folder.blob_mode), digest)
         return digest
 
-    def put_file(self, source: Path, known: Digest | None = None) -> Digest:
+    def put_file(self, source: Path, known: Digest | None = None, cuts: Sequence[int] = ()) -> Digest:
         """Keep a copy of a file; the digest is that of the copy. Raises OSError, leaving nothing incomplete.
 
-        Where there is a blob of the digest that the file is `known` to have, the file is not read.
+        Where there is a blob of the digest that the file is `known` to have, the file is not read. With `cuts`
+        (ascending offsets) it is kept in parts that begin there, of which those are not written that are there.
         """
         if known is not None and self._keep(known):
             return known
+        if len(spans := parts.spans(os.stat(source).st_size, cuts)) > 1:
+            return self._put_parts(source, spans)
         temporary = self._folder.temporary()
         with open(source, "rb", buffering=0) as file, self._folder.creating(temporary) as copy:
             _copy(file.fileno(), copy)
@@ -84,6 +93,23 @@ class BlobStore:
             remove(temporary)
         else:
             self._publish(temporary, digest)
+        return digest
+
+    def _put_parts(self, source: Path, spans: Sequence[tuple[int, int]]) -> Digest:
+        """Keep a file in parts; each is what was read of it at once, and all of it is compared where it is used."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        long_sha256()  # what it loads is what hashes parts fast
+        with open(source, "rb", buffering=0) as file, ThreadPoolExecutor(2) as pool:
+            whole = pool.submit(digest_file, source)
+            kept = list(pool.map(lambda span: self.put_bytes(_read_span(file.fileno(), *span)), spans))
+            digest = whole.result()
+        if sum(part.size for part in kept) != digest.size:
+            raise OSError(f"'{source}' was changed while it was stored")
+        if not self._keep(digest):
+            listed = self._folder.write_new(parts.encode(kept), self._folder.blob_mode)
+            # One that is there and was not kept is damaged, or lacks a part.
+            self._folder.publish(listed, self._list_of(digest), replace=True)
         return digest
 
     def put_stream(self, source: IO[bytes], digest: Digest) -> None:
@@ -109,33 +135,44 @@ class BlobStore:
 
     def has(self, digest: Digest) -> Fault | None:
         """None if there is a blob of that size under the digest, without a look at its content; else what is wrong."""
-        try:
-            size = os.stat(self.path_of(digest.hex)).st_size
-        except FileNotFoundError:
+        fault = self._fault_of_file(digest)
+        if fault is not Fault.MISSING:
+            return fault
+        listed = self._parts_of(digest)
+        if listed is None:
             return Fault.MISSING
-        except OSError:
-            return Fault.UNREADABLE
-        return None if size == digest.size else Fault.TRUNCATED
+        if sum(part.size for part in listed) != digest.size:
+            return Fault.TRUNCATED
+        return next(filter(None, map(self._fault_of_file, listed)), None)
 
     def read(self, digest: Digest) -> bytes:
         """The bytes of a blob; raises BlobError, and puts away what is damaged."""
-        try:
-            with open(self.path_of(digest.hex), "rb", buffering=0) as file:
-                if os.fstat(file.fileno()).st_size != digest.size:
-                    raise self._damaged(digest, Fault.TRUNCATED)
-                data = file.readall()
-        except OSError as error:
-            raise self._unreadable(digest, error) from error
+        with self._opened(digest) as files:
+            data = b"".join(map(_read_all, files))
         if digest_bytes(data) != digest:
-            raise self._damaged(digest, Fault.ALTERED)
+            raise self._altered(digest)
         return data
 
     def verify(self, digest: Digest) -> None:
         """Read a blob and compare; raises BlobError, and puts away what is damaged."""
-        with self._opened(digest) as file:
-            is_same = _digest_of(file) == digest
+        with self._opened(digest) as files:
+            is_same = _digest_of(*files) == digest
         if not is_same:
-            raise self._damaged(digest, Fault.ALTERED)
+            raise self._altered(digest)
+
+    @contextlib.contextmanager
+    def as_file(self, digest: Digest) -> Iterator[Path]:
+        """A file with the bytes of a blob while the block runs, not verified; raises BlobError and OSError."""
+        if self._fault_of_file(digest) is None:
+            yield self.path_of(digest.hex)
+            return
+        import tempfile
+
+        place = self._folder.tmp if self._folder.is_writable else None
+        with self._opened(digest) as files, tempfile.NamedTemporaryFile(dir=place) as copy:
+            for file in files:
+                _copy(file, copy.fileno())
+            yield Path(copy.name)
 
     def copy_out(self, digest: Digest, target: Path, *, is_executable: bool = False) -> Path:
         """A verified copy of a blob under a temporary name beside `target`, never a link to the blob.
@@ -145,16 +182,17 @@ class BlobStore:
         temporary = temporary_beside(target)
         mode = 0o777 if is_executable else 0o666
         try:
-            with self._opened(digest) as file:
+            with self._opened(digest) as files:
                 copy = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, mode)
                 try:
-                    _copy(file, copy)
+                    for file in files:
+                        _copy(file, copy)
                     # The copy is what will be used, so it is what is compared.
                     is_same = _digest_of(copy) == digest
                 finally:
                     os.close(copy)
             if not is_same:
-                raise self._damaged(digest, Fault.ALTERED)
+                raise self._altered(digest)
         except BaseException:
             remove(temporary)
             raise
@@ -166,10 +204,13 @@ class BlobStore:
             if not re.fullmatch(_FOLDER_NAME, folder.name):
                 continue
             for entry in _entries(folder.path):
-                if re.fullmatch(_BLOB_NAME, entry.name):
+                name = entry.name.removesuffix(parts.SUFFIX)
+                if re.fullmatch(_BLOB_NAME, name):
                     with contextlib.suppress(OSError):
                         found = entry.stat(follow_symlinks=False)
-                        yield BlobFile(folder.name + entry.name, found.st_size, found.st_mtime, entry.path)
+                        listed = _listed(entry.path) or () if name != entry.name else ()
+                        names = tuple(part.hex for part in listed)
+                        yield BlobFile(folder.name + name, found.st_size, found.st_mtime, entry.path, names)
 
     def _keep(self, digest: Digest) -> bool:
         """Whether there is such a blob; it counts as new then, so that nobody removes it as one of no use."""
@@ -178,10 +219,36 @@ class BlobStore:
             os.utime(path)
             return os.stat(path).st_size == digest.size
         except FileNotFoundError:
-            return False
+            return self._keep_parts(digest)
         except OSError:
             # One of another user: it can be used, but not touched.
             return self.has(digest) is None
+
+    def _keep_parts(self, digest: Digest) -> bool:
+        listed = self._parts_of(digest)
+        if listed is None or self.has(digest) is not None:
+            return False
+        with contextlib.suppress(OSError):
+            os.utime(self._list_of(digest))
+        return all(map(self._keep, listed))
+
+    def _list_of(self, digest: Digest) -> Path:
+        path = self.path_of(digest.hex)
+        return path.with_name(path.name + parts.SUFFIX)
+
+    def _parts_of(self, digest: Digest) -> tuple[Digest, ...] | None:
+        """The parts in which a blob is kept; None if it is not, or if its list is damaged."""
+        return _listed(self._list_of(digest))
+
+    def _fault_of_file(self, digest: Digest) -> Fault | None:
+        """The same as `has` for a blob that is one file."""
+        try:
+            size = os.stat(self.path_of(digest.hex)).st_size
+        except FileNotFoundError:
+            return Fault.MISSING
+        except OSError:
+            return Fault.UNREADABLE
+        return None if size == digest.size else Fault.TRUNCATED
 
     def _publish(self, temporary: Path, digest: Digest) -> None:
         """Give a blob its name. One of the wrong size in its place is damaged and is replaced."""
@@ -190,12 +257,34 @@ class BlobStore:
         self._folder.publish(temporary, path, replace=replace)
 
     @contextlib.contextmanager
-    def _opened(self, digest: Digest) -> Iterator[int]:
-        """A descriptor of a blob of the right size; raises BlobError."""
+    def _opened(self, digest: Digest) -> Iterator[list[int]]:
+        """Descriptors of files that are a blob together, of the right sizes; raises BlobError."""
+        with contextlib.ExitStack() as files:
+            yield self._open_all(digest, files)
+
+    def _open_all(self, digest: Digest, files: contextlib.ExitStack) -> list[int]:
+        try:
+            return [files.enter_context(self._opened_file(digest))]
+        except _Absent:
+            listed = self._parts_of(digest)
+        if listed is None:
+            raise BlobError(digest, Fault.MISSING)
+        if sum(part.size for part in listed) != digest.size:
+            raise self._damaged(digest, Fault.TRUNCATED)
+        try:
+            return [files.enter_context(self._opened_file(part)) for part in listed]
+        except BlobError as error:
+            raise BlobError(digest, error.fault) from error
+
+    @contextlib.contextmanager
+    def _opened_file(self, digest: Digest) -> Iterator[int]:
+        """A descriptor of a blob that is one file; raises BlobError."""
         try:
             file = os.open(self.path_of(digest.hex), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError as error:
+            raise _Absent(digest, Fault.MISSING) from error
         except OSError as error:
-            raise self._unreadable(digest, error) from error
+            raise self._damaged(digest, Fault.UNREADABLE) from error
         try:
             if os.fstat(file).st_size != digest.size:
                 raise self._damaged(digest, Fault.TRUNCATED)
@@ -203,14 +292,22 @@ class BlobStore:
         finally:
             os.close(file)
 
-    def _unreadable(self, digest: Digest, error: OSError) -> BlobError:
-        if isinstance(error, FileNotFoundError):
-            return BlobError(digest, Fault.MISSING)
-        return self._damaged(digest, Fault.UNREADABLE)
+    def _altered(self, digest: Digest) -> BlobError:
+        """What to raise for a blob of another content; what it comes from is put away."""
+        listed = self._parts_of(digest) if self._fault_of_file(digest) is Fault.MISSING else None
+        for part in listed or ():
+            with contextlib.suppress(BlobError):
+                self.verify(part)
+        return self._damaged(digest, Fault.ALTERED)
 
     def _damaged(self, digest: Digest, fault: Fault) -> BlobError:
-        self._folder.put_away(self.path_of(digest.hex))
+        for path in (self.path_of(digest.hex), self._list_of(digest)):
+            self._folder.put_away(path)
         return BlobError(digest, fault)
+
+
+class _Absent(BlobError):
+    """There is no such file."""
 
 
 class _Limited(io.RawIOBase):
@@ -246,8 +343,32 @@ def _entries(path: str | Path) -> list[os.DirEntry[str]]:
         return []
 
 
+def _listed(path: str | Path) -> tuple[Digest, ...] | None:
+    """The parts that a file lists; None where there is none, or it is damaged."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return parts.decode(file.readall())
+    except OSError:
+        return None
+
+
+def _read_span(file: int, begin: int, end: int) -> memoryview:
+    """What a file has there, less if it ends before; its position stays."""
+    buffer = memoryview(bytearray(end - begin))
+    size = 0
+    while size < len(buffer) and (count := os.preadv(file, [buffer[size:]], begin + size)):
+        size += count
+    return buffer[:size]
+
+
+def _read_all(file: int) -> bytes:
+    with open(file, "rb", buffering=0, closefd=False) as stream:
+        return stream.readall()
+
+
 def _copy(source: int, target: int) -> None:
-    """Copy all of a file, by reference where the file system can."""
+    """Copy all of a file to where another one ends, by reference where the file system can."""
+    start = os.lseek(target, 0, os.SEEK_END)
     if hasattr(os, "copy_file_range"):
         try:
             while os.copy_file_range(source, target, 1 << 30):
@@ -257,8 +378,8 @@ def _copy(source: int, target: int) -> None:
         except OSError:
             # Not between these file systems. What is wrong with the disk comes up again below.
             os.lseek(source, 0, os.SEEK_SET)
-            os.lseek(target, 0, os.SEEK_SET)
-            os.ftruncate(target, 0)
+            os.lseek(target, start, os.SEEK_SET)
+            os.ftruncate(target, start)
     while data := os.read(source, _CHUNK):
         _write_all(target, data)
 
@@ -269,13 +390,14 @@ def _write_all(file: int, data: bytes) -> None:
         view = view[os.write(file, view) :]
 
 
-def _digest_of(file: int) -> Digest:
-    """The digest of an open file, from its beginning."""
-    os.lseek(file, 0, os.SEEK_SET)
+def _digest_of(*files: int) -> Digest:
+    """The digest of what open files are together, each from its beginning."""
     state = long_sha256()
     buffer = memoryview(bytearray(_CHUNK))
     size = 0
-    while count := os.readv(file, [buffer]):
-        state.update(buffer[:count])
-        size += count
+    for file in files:
+        os.lseek(file, 0, os.SEEK_SET)
+        while count := os.readv(file, [buffer]):
+            state.update(buffer[:count])
+            size += count
     return Digest(state.hexdigest(), size)

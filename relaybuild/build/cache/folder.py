@@ -1,6 +1,7 @@
 """The cache's folder: its parts, who may use it, how files appear in it; does not know what is in the files.
 
 v1/cas/ab/cdef…          blobs, named by their SHA-256
+v1/cas/ab/cdef….parts    the blobs that such a blob is made of, in its place
 v1/index/cache.db        the index, as a database
 v1/ac/…                  the index, as files, where a database would not do
 v1/tmp/HOST-PID-RANDOM   files that are not complete yet
@@ -98,7 +99,7 @@ class CacheFolder:
         """A new name in the folder for incomplete files; it never matches a name of anything complete."""
         return self.tmp / f"{host_name()}-{os.getpid()}-{os.urandom(8).hex()}"
 
-    def write_new(self, data: bytes, mode: int) -> Path:
+    def write_new(self, data: bytes | memoryview, mode: int) -> Path:
         """A complete temporary file; raises OSError, and leaves nothing behind then."""
         path = self.temporary()
         with self.creating(path) as file:

@@ -6,10 +6,11 @@ import contextlib
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from pathlib import Path
 
+from relaybuild.build.cache import parts
 from relaybuild.build.cache.cas import BlobFile, BlobStore
 from relaybuild.build.cache.folder import CacheFolder, remove
 from relaybuild.build.cache.locks import exclusive, held
@@ -69,8 +70,8 @@ def bytes_held(records: Records, blobs: BlobStore) -> int:
 
 
 def _collected(folder: CacheFolder, records: Records, blobs: BlobStore, max_size: int, now: float) -> GcReport:
-    found = {blob.hex: blob for blob in blobs.blobs()}
-    survey = _survey(records, now)
+    found = {_name(blob): blob for blob in blobs.blobs()}
+    survey = _survey(records, now, _parts(found.values()))
     total = before = sum(blob.size for blob in found.values()) + survey.row_bytes
     references = survey.references()
     doomed = {kind: list(names) for kind, names in survey.stale.items()}
@@ -95,7 +96,7 @@ def _collected(folder: CacheFolder, records: Records, blobs: BlobStore, max_size
     # Records first: a record whose blobs are gone would be a hit that is none.
     for kind, names in doomed.items():
         records.forget(kind, names)
-    orphans = [blob for blob in found.values() if blob.hex not in references and blob.modified < now - GRACE_SECONDS]
+    orphans = [blob for name, blob in found.items() if name not in references and blob.modified < now - GRACE_SECONDS]
     gone = _removed([found[blob] for blob in freed], now - _RACE_SECONDS)
     gone_orphans = _removed(orphans, now - GRACE_SECONDS)
     after = total + sum(found[blob].size for blob in freed) - sum(blob.size for blob in gone + gone_orphans)
@@ -103,7 +104,17 @@ def _collected(folder: CacheFolder, records: Records, blobs: BlobStore, max_size
     return GcReport(before, after, removed, len(gone) + len(gone_orphans), kept)
 
 
-def _survey(records: Records, now: float) -> _Survey:
+def _name(blob: BlobFile) -> str:
+    """What an entry that needs a blob needs of it: a blob may be there in one, and as a list of parts."""
+    return blob.hex + parts.SUFFIX if blob.parts else blob.hex
+
+
+def _parts(found: Iterable[BlobFile]) -> dict[str, set[str]]:
+    """What else is needed where a blob is that is kept in parts."""
+    return {blob.hex: {_name(blob), *blob.parts} for blob in found if blob.parts}
+
+
+def _survey(records: Records, now: float, listed: Mapping[str, set[str]]) -> _Survey:
     survey = _Survey()
     for row in records.rows():
         size = len(row.row.value)
@@ -120,7 +131,8 @@ def _survey(records: Records, now: float) -> _Survey:
         except RecordError:
             survey.stale.setdefault(row.kind, []).append(row.name)
             continue
-        survey.entries.append((row.row.last_use, row.kind, row.name, size, tuple(set(needed))))
+        names = set(needed).union(*(listed[blob] for blob in needed if blob in listed))
+        survey.entries.append((row.row.last_use, row.kind, row.name, size, tuple(names)))
     return survey
 
 

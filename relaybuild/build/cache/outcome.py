@@ -12,7 +12,16 @@ from relaybuild.build.cache.record import MAX_INLINE, Output, Result, reference
 from relaybuild.dataclass import dataclass
 from relaybuild.digest import Digest, digest_bytes, digest_file
 
-Contents: TypeAlias = "bytes | Path | Digest"
+
+@dataclass(frozen=True)
+class Parted:
+    """A file with parts that others may share, which begin at `cuts` (ascending)."""
+
+    path: Path
+    cuts: tuple[int, ...] = ()
+
+
+Contents: TypeAlias = "bytes | Path | Parted | Digest"
 """What an action made: bytes, a file, or a digest that later actions name."""
 
 
@@ -29,10 +38,17 @@ class Stored:
         return {output.name: output.digest for output in self.result.outputs}
 
 
-def describe(name: str, contents: Contents, read: Callable[[Path], Digest] = digest_file) -> Output:
+def file_of(contents: Path | Parted) -> Parted:
+    """A file that an action made, in one part unless it says more."""
+    return Parted(contents) if isinstance(contents, Path) else contents
+
+
+def describe(name: str, contents: Contents, read: Callable[[Parted], Digest] | None = None) -> Output:
     """One output of a result, `read` giving the digest of a file; raises OSError for one that cannot be read."""
-    if isinstance(contents, Path):
-        return Output(name, read(contents), bool(contents.stat().st_mode & 0o100))
+    if isinstance(contents, (Path, Parted)):
+        file = file_of(contents)
+        digest = digest_file(file.path) if read is None else read(file)
+        return Output(name, digest, bool(file.path.stat().st_mode & 0o100))
     data = reference(contents) if isinstance(contents, Digest) else contents
     return Output(name, digest_bytes(data), contents=data if len(data) <= MAX_INLINE else None)
 

@@ -24,7 +24,7 @@ from relaybuild.build.cache.index import IndexFailure
 from relaybuild.build.cache.journal import Executed, Failed, Journal, Looked, MissReason, Storing
 from relaybuild.build.cache.locks import Lease, exclusive
 from relaybuild.build.cache.memo import Inputs
-from relaybuild.build.cache.outcome import Contents, Stored, conflict_of, describe, problem_of
+from relaybuild.build.cache.outcome import Contents, Parted, Stored, conflict_of, describe, file_of, problem_of
 from relaybuild.build.cache.record import Entry, OtherVersion, RecordError, Result, UntrustedRecord, products, reference
 from relaybuild.build.cache.records import Records
 from relaybuild.build.cache.runs import finish_run
@@ -450,21 +450,23 @@ class Cache:
         described = tuple(describe(name, outputs[name], self._digest_of_output) for name in sorted(outputs))
         return Result(described, self._clock(), seconds, self.settings.origin or host_name())
 
-    def _digest_of_output(self, path: Path) -> Digest:
+    def _digest_of_output(self, file: Parted) -> Digest:
         """The digest of a file that this run has made: a library is the output of a link, and then of an artifact."""
-        found = os.stat(path)
+        found = os.stat(file.path)
         # that it is moved changes the other time
         state = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
         if state not in self._made:
-            self._made[state] = self._kept(path, found.st_size) or digest_file(path)
+            self._made[state] = self._kept(file, found.st_size) or digest_file(file.path)
         return self._made[state]
 
-    def _kept(self, path: Path, size: int) -> Digest | None:
+    def _kept(self, file: Parted, size: int) -> Digest | None:
         """The digest of a file that is kept already now, so that it is read once; None where it may not be kept."""
         if not self._may_write or self.folder is None or size > self.settings.max_size // 2:
             return None
         try:
-            return self.blobs.put_file(path) if size and _has_room(self.folder.root, size) else None
+            return (
+                self.blobs.put_file(file.path, cuts=file.cuts) if size and _has_room(self.folder.root, size) else None
+            )
         except OSError:
             # It comes up again where the result is stored.
             return None
@@ -501,9 +503,11 @@ class Cache:
             contents = outputs[output.name]
             if output.contents is not None or isinstance(contents, Digest):
                 continue
-            digest = (
-                blobs.put_file(contents, output.digest) if isinstance(contents, Path) else blobs.put_bytes(contents)
-            )
+            if isinstance(contents, bytes):
+                digest = blobs.put_bytes(contents)
+            else:
+                file = file_of(contents)
+                digest = blobs.put_file(file.path, output.digest, file.cuts)
             if digest != output.digest:
                 raise OSError(f"'{output.name}' was changed while it was stored")
 

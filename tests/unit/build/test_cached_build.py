@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
+import itertools
 import json
 import os
 import subprocess
@@ -329,6 +330,28 @@ def test_new_weights_are_linked_without_compiling_and_not_kept(site: Site) -> No
         large = [blob for blob in cache.blobs.blobs() if blob.size > len(data)]
         assert len(large) == 1
         assert large[0].size == site.library("new").stat().st_size
+
+
+def test_weights_that_libraries_share_are_kept_once(site: Site) -> None:
+    common, size = os.urandom(1 << 20), 1 << 19
+    kept = []
+    for number in range(3):
+        data = common + bytes([number]) * size
+        weights = caching.WeightBlob.from_bytes(data, digest_bytes(data).hex)
+        name = f"library{number}"
+        site.build(site.spec(weights=dataclasses.replace(weights, offsets=(0, len(common)))), name=name)
+        assert site.library(name).read_bytes().endswith(data)
+        with open_cache(CacheSettings(site.cache)) as cache:
+            kept.append(sum(blob.size for blob in cache.blobs.blobs()))
+    assert kept[0] > len(common) + size
+    for before, after in itertools.pairwise(kept):
+        assert size < after - before < size + 100_000
+    for number in range(3):
+        before = site.library(f"library{number}").read_bytes()
+        data = before[-len(common) - size :]
+        weights = caching.WeightBlob.from_bytes(data, digest_bytes(data).hex)
+        assert site.build(site.spec(weights=weights), name="again").executed == {"object": 0, "link": 0}
+        assert site.library("again").read_bytes() == before
 
 
 def test_weights_that_the_cache_has_in_a_library_are_not_written(site: Site) -> None:

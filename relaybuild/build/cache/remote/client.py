@@ -281,7 +281,8 @@ class RemoteCache:
         for digest in absent:
             # What this disk has damaged must not become everybody's.
             blobs.verify(digest)
-            self._send_blob(digest, blobs.path_of(digest.hex))
+            with blobs.as_file(digest) as path:
+                self._send_blob(digest, path)
         return sum(digest.size for digest in absent)
 
     def _compared(self, action: Action, key: str, result: Result, record: bytes) -> Answer:

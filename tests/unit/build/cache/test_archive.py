@@ -12,6 +12,7 @@ import pytest
 
 from relaybuild.build.cache.archive import Transfer, export_entries, import_entries
 from relaybuild.build.cache.hit import Hit
+from relaybuild.build.cache.outcome import Parted
 from relaybuild.build.cache.settings import CacheSettings
 from relaybuild.build.cache.store import Cache, open_cache
 from relaybuild.build.notes import Notes
@@ -51,6 +52,21 @@ def test_entries_arrive(archive: Path, other: Cache) -> None:
     found = other.lookup(action(x=b"1"))
     assert isinstance(found, Hit)
     assert found.read_all() == OUTPUTS
+
+
+def test_a_blob_in_parts_travels_as_one(cache: Cache, other: Cache, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"h" * 10 + b"s" * 1_000_000)
+    cache.store(action(x=b"1"), {"out": Parted(file, (10,))})
+    assert any(blob.parts for blob in cache.blobs.blobs())
+    other.store(action(x=b"1"), {"out": file})
+    assert not any(blob.parts for blob in other.blobs.blobs())
+    exported(cache, tmp_path / "a.tar")
+    third = open_cache(CacheSettings(tmp_path / "third"))
+    assert imported(third, tmp_path / "a.tar") == Transfer(1, 1, 0, ())
+    found = third.lookup(action(x=b"1"))
+    assert isinstance(found, Hit)
+    assert found.read("out") == file.read_bytes()
 
 
 def test_equal_entries_give_equal_bytes(archive: Path, cache: Cache, other: Cache, tmp_path: Path) -> None:

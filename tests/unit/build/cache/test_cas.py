@@ -16,7 +16,8 @@ import pytest
 from relaybuild.build.cache import cas
 from relaybuild.build.cache.cas import BlobError, BlobStore, Fault
 from relaybuild.build.cache.folder import CacheFolder, open_folder
-from relaybuild.digest import Digest, digest_bytes
+from relaybuild.build.cache.parts import MOST_BYTES
+from relaybuild.digest import Digest, digest_bytes, digest_file
 
 DATA = bytes(range(256)) * 40
 
@@ -193,3 +194,100 @@ def test_a_blob_that_is_kept_again_counts_as_new(blobs: BlobStore) -> None:
     os.utime(blobs.path_of(digest.hex), (1, 1))
     blobs.put_bytes(DATA)
     assert next(iter(blobs.blobs())).modified > 1
+
+
+SECOND, THIRD = MOST_BYTES + 5_000_000, MOST_BYTES + 8_000_000
+CUTS = (1000, SECOND, THIRD)
+
+
+def parted(path: Path, seed: int = 0, head: bytes = b"h" * 1000) -> Path:
+    """A file with a head, what is larger than a part may be, and two more pieces, the last by a seed."""
+    rest = b"".join(bytes([each]) * size for each, size in ((1, SECOND - 1000), (2, THIRD - SECOND), (seed, 3_000_000)))
+    path.write_bytes(head + rest)
+    return path
+
+
+def names_of(blobs: BlobStore, digest: Digest) -> tuple[str, ...]:
+    """The parts of a blob."""
+    (listed,) = [blob for blob in blobs.blobs() if blob.hex == digest.hex]
+    return listed.parts
+
+
+def test_a_file_in_parts_is_one_blob(blobs: BlobStore, tmp_path: Path) -> None:
+    source = parted(tmp_path / "file")
+    digest = blobs.put_file(source, cuts=CUTS)
+    assert digest == digest_file(source)
+    assert len(names_of(blobs, digest)) == 5
+    assert not blobs.path_of(digest.hex).exists()
+    assert blobs.has(digest) is None
+    assert blobs.read(digest) == source.read_bytes()
+    blobs.verify(digest)
+    assert blobs.copy_out(digest, tmp_path / "out").read_bytes() == source.read_bytes()
+    with blobs.as_file(digest) as path:
+        assert path.read_bytes() == source.read_bytes()
+    assert not path.exists()
+    assert blobs.put_file(tmp_path / "absent", digest) == digest
+    assert blobs.put_bytes(source.read_bytes()) == digest
+    assert not blobs.path_of(digest.hex).exists()
+
+
+def test_files_share_parts(blobs: BlobStore, tmp_path: Path) -> None:
+    first, second = (names_of(blobs, blobs.put_file(parted(tmp_path / "file", seed), cuts=CUTS)) for seed in (5, 6))
+    assert first[:-1] == second[:-1]
+    assert first[-1] != second[-1]
+    moved = (2000, SECOND + 1000, THIRD + 1000)
+    other = names_of(blobs, blobs.put_file(parted(tmp_path / "file", 5, b"H" * 2000), cuts=moved))
+    assert other[1:] == first[1:]
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+@pytest.mark.parametrize("use", ["read", "verify", "copy_out"])
+def test_a_damaged_part_is_never_used_and_can_be_kept_again(
+    blobs: BlobStore, tmp_path: Path, name: str, use: str
+) -> None:
+    damage, faults = DAMAGES[name]
+    source = parted(tmp_path / "file")
+    digest = blobs.put_file(source, cuts=CUTS)
+    part = blobs.path_of(names_of(blobs, digest)[3])
+    if name in ("first bit", "last bit"):
+        rewrite(part, b"\2" * 2_999_999 + b"\3")
+    else:
+        damage(part)
+    with pytest.raises(BlobError) as caught:
+        getattr(blobs, use)(digest, *([tmp_path / "out"] if use == "copy_out" else []))
+    assert caught.value.fault in faults
+    assert caught.value.digest == digest
+    assert not part.exists()
+    assert blobs.has(digest) is Fault.MISSING
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "file"]
+    assert blobs.put_file(source, cuts=CUTS) == digest
+    assert blobs.read(digest) == source.read_bytes()
+
+
+@pytest.mark.parametrize("text", [b"", b"no list", b"0" * 64 + b" 12\n", b"0" * 64 + b" 12"])
+def test_a_damaged_list_of_parts_is_no_blob(blobs: BlobStore, tmp_path: Path, text: bytes) -> None:
+    source = parted(tmp_path / "file")
+    digest = blobs.put_file(source, cuts=CUTS)
+    (listed,) = [blob for blob in blobs.blobs() if blob.parts]
+    rewrite(Path(listed.path), text)
+    assert blobs.has(digest) in (Fault.MISSING, Fault.TRUNCATED)
+    with pytest.raises(BlobError):
+        blobs.read(digest)
+    assert blobs.put_file(source, cuts=CUTS) == digest
+    assert blobs.read(digest) == source.read_bytes()
+
+
+def test_a_file_that_grows_while_it_is_stored_is_not_kept(
+    blobs: BlobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = parted(tmp_path / "file")
+
+    def grown(path: Path) -> Digest:
+        with open(path, "ab") as file:
+            file.write(b"more")
+        return digest_file(path)
+
+    monkeypatch.setattr(cas, "digest_file", grown)
+    with pytest.raises(OSError, match="was changed while it was stored"):
+        blobs.put_file(source, cuts=CUTS)
+    assert not [blob for blob in blobs.blobs() if blob.parts]

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from relaybuild.build.cache.gc import GRACE_SECONDS, GcReport, collect
+from relaybuild.build.cache.gc import GRACE_SECONDS, GcReport, bytes_held, collect
 from relaybuild.build.cache.hit import Hit
 from relaybuild.build.cache.locks import exclusive
+from relaybuild.build.cache.outcome import Parted
 from relaybuild.build.cache.record import Entry, Output, Result, seal
 from relaybuild.build.cache.records import TOUCH_SECONDS
 from relaybuild.build.cache.runs import read_usage
@@ -103,6 +104,37 @@ def test_a_use_is_written_down_once_an_hour(settings: CacheSettings) -> None:
         with open_cache(settings) as cache:
             (after,) = [each for each in cache.records.rows() if each.kind == "ac/main"]
             assert (after.row.last_use > row.row.last_use) == is_written
+
+
+def test_a_part_stays_as_long_as_one_entry_needs_it(settings: CacheSettings, tmp_path: Path) -> None:
+    shared, own = 2_000_000, 1_000_000
+    with open_cache(settings) as cache:
+        for number in range(3):
+            file = tmp_path / str(number)
+            file.write_bytes(b"h" * 10 + b"s" * shared + b"%d" % number * own)
+            cache.store(action(x=b"%d" % number), {"out": Parted(file, (10, 10 + shared))})
+        age(cache, 1, 0, 2)
+    with open_cache(settings) as cache:
+        report = gc(cache, 4_900_000)
+        assert report.bytes_before - report.bytes_after < 2 * own + shared
+        assert 0 < report.entries_removed < 3
+        assert report.blobs_removed == 2 * report.entries_removed
+        assert report.bytes_after == bytes_held(cache.records, cache.blobs)
+        assert not use(cache, 1)
+        hit = cache.lookup(action(x=b"2"))
+        assert isinstance(hit, Hit)
+        assert hit.read("out") == (tmp_path / "2").read_bytes()
+    with open_cache(settings) as cache:
+        gc(cache, 0)
+        assert list(cache.blobs.blobs()) == []
+
+
+def test_parts_that_no_entry_needs_are_removed_after_a_while(settings: CacheSettings, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"h" * 10 + b"s" * 3_000_000)
+    with open_cache(settings) as cache:
+        cache.blobs.put_file(tmp_path / "file", cuts=(10,))
+        assert gc(cache, BIG).blobs_removed == 0
+        assert gc(cache, BIG, time.time() + GRACE_SECONDS + 60).blobs_removed == 3
 
 
 def test_what_a_running_build_needs_stays(settings: CacheSettings, start: Start) -> None:
