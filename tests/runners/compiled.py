@@ -5,7 +5,10 @@ Every comparison runs the library on NaNs first, so that what a run leaves in pa
 
 from __future__ import annotations
 
+import atexit
 import functools
+import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -35,8 +38,6 @@ from relaybuild.target import Target
 
 Array: TypeAlias = NDArray[Any]
 
-UNITS = 4
-"""Translation units with kernels in a library."""
 TARGETS = ("x86-64-v4", "x86-64-v3", "x86-64-v2", "c")
 
 
@@ -162,15 +163,25 @@ def build(function: Function, target: str, opt_level: int, path: Path) -> None:
 
 
 def build_together(code: GeneratedCode, target: str, path: Path) -> None:
-    """As the driver builds a library, but with all kernels in a few units, which compile faster."""
+    """As the driver builds a library, but with all kernels in one unit and less optimised, which compile faster."""
     kernels = [unit.text for unit in code.units if unit.hot]
     flags = (*compiler().kernel_cflags, "-O1", *Target.parse(target).cflags)
-    units = [Unit(f"kernels{part}", "\n".join(kernels[part::UNITS]), flags) for part in range(UNITS)]
+    units = [Unit("kernels", "\n".join(kernels), flags)]
     units += [Unit(unit.name, unit.text) for unit in code.units if not unit.hot]
-    units += [Unit(source.stem, source.read_text(encoding="utf-8")) for source in model_sources()]
     include_dirs = (include_dir(), kernel_include_dir())
-    spec = LibrarySpec("model", tuple(units), include_dirs, evaluate_weights(code))
+    spec = LibrarySpec("model", tuple(units), include_dirs, evaluate_weights(code), link_files=runtime_objects())
     build_library(spec, compiler(), path.parent / "build", path, jobs=2)
+
+
+@functools.cache
+def runtime_objects() -> tuple[str, ...]:
+    """The runtime that is a part of every library, compiled as the driver does, once; gone with this process."""
+    folder = tempfile.mkdtemp(prefix="relaybuild-test-runtime-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    sources = model_sources()
+    command = [*compiler().compiler_command, *compiler().cflags, f"-I{include_dir()}", "-c", *map(str, sources)]
+    subprocess.run(command, cwd=folder, check=True)
+    return tuple(f"{folder}/{source.stem}.o" for source in sources)
 
 
 def poisoned(argument: Array) -> Array:

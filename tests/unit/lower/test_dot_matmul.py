@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from runners.compiled import Array, Batch, call, runnable_targets, weight
+from runners.compiled import Array, Batch, call, runnable_targets, target_params, weight
 
 from relaybuild.contrib.host.anchor import Setting
 from relaybuild.contrib.host.codegen import machine_of
@@ -28,7 +28,7 @@ def kernel_text(rows: int, depth: int, columns: int, target: str, *, transposed:
     return "".join(step.kernel.named("kernel") for step in steps)
 
 
-@pytest.mark.parametrize("target", runnable_targets())
+@pytest.mark.parametrize("target", target_params())
 def test_every_remainder_of_rows_columns_and_depth(target: str) -> None:
     batch = Batch()
     for rows, depth, columns in ((1, 16, 16), (2, 199, 40), (3, 176, 19), (7, 130, 5), (13, 167, 33), (4, 300, 1)):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from runners.compiled import Array, Batch, call, runnable_targets, weight
+from runners.compiled import Array, Batch, call, target_params, weight
 
 from relaybuild.contrib.host import codegen
 from relaybuild.contrib.host.anchor import Setting
@@ -82,7 +82,7 @@ def test_has_no_schedule_without_room() -> None:
 
 
 @pytest.mark.parametrize("l2_bytes", [1 << 20, 96 * 1024])
-@pytest.mark.parametrize("target", runnable_targets())
+@pytest.mark.parametrize("target", target_params())
 def test_convolutions(target: str, l2_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A small second-level cache makes bands of few rows, and of parts of rows."""
     machine_of = codegen.machine_of

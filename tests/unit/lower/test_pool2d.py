@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from runners.compiled import Batch, call, runnable_targets
+from runners.compiled import Batch, call, target_params
 
 WINDOWS = [
     ((3, 3), (1, 1), (1, 1, 1, 1), (1, 1)),
@@ -19,7 +19,7 @@ WINDOWS = [
 ]
 
 
-@pytest.mark.parametrize("target", runnable_targets())
+@pytest.mark.parametrize("target", target_params())
 def test_windows(target: str) -> None:
     batch = Batch()
     rng = np.random.default_rng(3)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from runners.compiled import Array, Batch, call, runnable_targets, weight
+from runners.compiled import Array, Batch, call, runnable_targets, target_params, weight
 
 
 def values(*shape: int) -> Array:
     return np.random.default_rng(sum(shape)).uniform(0.8, 1.2, size=shape).astype("float32")
 
 
-@pytest.mark.parametrize("target", runnable_targets())
+@pytest.mark.parametrize("target", target_params())
 @pytest.mark.parametrize("name", ["sum", "max", "prod"])
 def test_rows_and_columns_of_every_remainder(target: str, name: str) -> None:
     batch = Batch()
@@ -38,7 +38,7 @@ def test_narrow_columns_of_integers_and_truths(target: str) -> None:
     batch.compare(target)
 
 
-@pytest.mark.parametrize("target", runnable_targets())
+@pytest.mark.parametrize("target", target_params())
 @pytest.mark.parametrize("name", ["sum", "max", "prod"])
 def test_wide_rows_beyond_the_cache_of_every_remainder(target: str, name: str) -> None:
     batch = Batch()
@@ -53,7 +53,7 @@ def test_wide_rows_beyond_the_cache_of_every_remainder(target: str, name: str) -
     batch.compare(target, threads=(1, 3))
 
 
-@pytest.mark.parametrize("target", runnable_targets())
+@pytest.mark.parametrize("target", target_params())
 def test_sum_of_many_rows_keeps_precision(target: str) -> None:
     batch = Batch()
     data = np.random.default_rng(0).uniform(0.5, 1.5, size=(20000, 131)).astype("float32")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from runners.compiled import Array, Batch, call, runnable_targets, weight
+from runners.compiled import Array, Batch, call, runnable_targets, target_params, weight
 
 
 def values(*shape: int) -> Array:
     return np.random.default_rng(sum(shape)).normal(size=shape).astype("float32") * np.float32(4)
 
 
-@pytest.mark.parametrize("target", runnable_targets())
+@pytest.mark.parametrize("target", target_params())
 @pytest.mark.parametrize("name", ["nn.softmax", "nn.log_softmax"])
 def test_rows_and_columns_of_every_remainder(target: str, name: str) -> None:
     batch = Batch()
@@ -25,7 +25,7 @@ def test_rows_and_columns_of_every_remainder(target: str, name: str) -> None:
     batch.compare(target, threads=(1, 3))
 
 
-@pytest.mark.parametrize("target", runnable_targets())
+@pytest.mark.parametrize("target", target_params())
 @pytest.mark.parametrize("name", ["nn.softmax", "nn.log_softmax"])
 def test_between_channel_blocks(target: str, name: str) -> None:
     batch = Batch()
@@ -53,7 +53,7 @@ def test_special_values_reach_their_row_alone(target: str) -> None:
     batch.compare(target)
 
 
-@pytest.mark.parametrize("target", runnable_targets())
+@pytest.mark.parametrize("target", target_params())
 @pytest.mark.parametrize("name", ["nn.softmax", "nn.log_softmax"])
 def test_many_columns_beyond_the_cache(target: str, name: str) -> None:
     batch = Batch()
@@ -69,7 +69,7 @@ def test_many_columns_beyond_the_cache(target: str, name: str) -> None:
     batch.compare(target, threads=(1, 3))
 
 
-@pytest.mark.parametrize("target", runnable_targets())
+@pytest.mark.parametrize("target", target_params())
 @pytest.mark.parametrize("name", ["nn.softmax", "nn.log_softmax"])
 def test_greatest_values_that_a_sample_of_rows_may_miss(target: str, name: str) -> None:
     batch = Batch()

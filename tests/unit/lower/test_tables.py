@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from runners.compiled import Batch, call, runnable_targets
+from runners.compiled import Batch, call, target_params
 
 from relaybuild.contrib.host.anchor import Setting
 from relaybuild.contrib.host.codegen import machine_of
@@ -15,7 +15,6 @@ from relaybuild.contrib.host.lower import lower_function
 from relaybuild.ir.expr import Function, var
 from relaybuild.target import Target
 
-TARGETS = runnable_targets()
 SIZES = ((4, 5, 9, 16), (3, 17, 6, 34), (5, 40, 7, 43), (6, 90, 5, 31), (2, 8, 4, 70), (4, 33, 4, 20))
 """Rows and columns, and those of the result."""
 PERIODIC = ((4, 65, 8, 130), (3, 50, 9, 150), (3, 32, 12, 128), (5, 100, 8, 160), (8, 260, 4, 130))
@@ -24,7 +23,7 @@ BLOCKED = (("NCHW", 16, 4, 5, 9, 16), ("NCHW", 35, 3, 17, 6, 34), ("NCHW", 21, 4
 """Layout, channels, rows and columns, and those of the result."""
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", target_params())
 @pytest.mark.parametrize("method", ["nearest_neighbor", "linear", "cubic"])
 @pytest.mark.parametrize("mode", ["half_pixel", "align_corners", "asymmetric"])
 def test_resized_rows(target: str, method: str, mode: str) -> None:
@@ -46,7 +45,7 @@ def test_resized_rows(target: str, method: str, mode: str) -> None:
     batch.compare(target, threads=(1, 2))
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", target_params())
 @pytest.mark.parametrize("method", ["nearest_neighbor", "linear", "cubic"])
 def test_resized_blocks(target: str, method: str) -> None:
     generator = np.random.default_rng(8)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
-from runners.compiled import Array, Batch, call, runnable_targets
+from runners.compiled import Array, Batch, call, runnable_targets, target_params
 
 from relaybuild.ir.expr import const
 
@@ -47,18 +49,17 @@ def test_arithmetic_on_the_way(target: str) -> None:
     batch.compare(target, threads=(1, 2))
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("channels", [3, 15, 16, 17, 40])
-def test_between_rows_and_channel_blocks(target: str, channels: int) -> None:
+@pytest.mark.parametrize("target", target_params())
+def test_between_rows_and_channel_blocks(target: str) -> None:
     batch = Batch()
-    for rows, columns in ((1, 1), (3, 5), (7, 7), (16, 16), (9, 33)):
+    for channels, (rows, columns) in product((3, 15, 16, 17, 40), ((1, 1), (3, 5), (7, 7), (16, 16), (9, 33))):
         data = batch.input(numbers(2, channels, rows, columns))
         pooled = call("nn.max_pool2d", data, pool_size=(1, 1))
-        batch.add(f"{rows} x {columns}", call("reshape", pooled, newshape=(2, -1)), 0.0)
+        batch.add(f"{channels} on {rows} x {columns}", call("reshape", pooled, newshape=(2, -1)), 0.0)
     batch.compare(target, threads=(1, 2))
 
 
-@pytest.mark.parametrize("target", runnable_targets())
+@pytest.mark.parametrize("target", target_params())
 def test_rows_to_channel_blocks(target: str) -> None:
     generator = np.random.default_rng(6)
     batch = Batch()
