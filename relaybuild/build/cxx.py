@@ -128,29 +128,38 @@ def _tried(
 ) -> CxxCompiler:
     own = command[len(toolchain.launcher) :]
     compiler = without_launchers(own)
+    message = (
+        f"the C++ compiler '{shlex.join(own)}' cannot make a shared library; mend its installation (are the C++ "
+        "library's headers, 'libstdc++-dev' or 'libstdc++-devel', there?) or name another with the variable CXX"
+    )
     import tempfile
 
     with writing(Path(tempfile.gettempdir())), tempfile.TemporaryDirectory(prefix="relaybuild-probe-") as folder:
         start = Moment.now(Path(folder))
-        source = Path(folder) / "probe.cc"
+        source, empty, target = (Path(folder) / name for name in ("probe.cc", "empty.cc", "probe.o"))
         source.write_text(_PROBE_SOURCE, encoding="utf-8")
+        empty.touch()
         exports = Path(folder) / EXPORTS_FILE
         exports.write_text(EXPORTS, encoding="ascii")
-        base = (*own, *(flag for flag in CFLAGS if not flag.startswith("-std=")), "-std=gnu++17", "-shared")
-        plain, static, hidden, not_unique, *answers = run_together(
+        base = (*own, *(flag for flag in CFLAGS if not flag.startswith("-std=")), "-std=gnu++17")
+        compiled, not_unique, *answers = run_together(
             [
-                (*base, str(source), "-o", str(Path(folder) / "plain.so")),
-                (*base, _STATIC, str(source), "-o", str(Path(folder) / "static.so")),
-                (*base, f"{_HIDDEN}{exports}", str(source), "-o", str(Path(folder) / "hidden.so")),
-                (*base, _NOT_UNIQUE, str(source), "-o", str(Path(folder) / "not_unique.so")),
+                (*base, "-c", str(source), "-o", str(target)),
+                (*base, _NOT_UNIQUE, "-c", str(empty), "-o", str(empty.with_suffix(".o"))),
                 *((*compiler, *question) for question in _QUESTIONS),
             ],
             environ=environ,
         )
-    plain.check(
-        f"the C++ compiler '{shlex.join(own)}' cannot make a shared library; mend its installation (are the C++ "
-        "library's headers, 'libstdc++-dev' or 'libstdc++-devel', there?) or name another with the variable CXX"
-    )
+        compiled.check(message)
+        links = {"plain": (), "static": (_STATIC,), "hidden": (f"{_HIDDEN}{exports}",)}
+        plain, static, hidden = run_together(
+            [
+                (*base, "-shared", *flags, str(target), "-o", str(Path(folder) / f"{name}.so"))
+                for name, flags in links.items()
+            ],
+            environ=environ,
+        )
+        plain.check(message)
     version, proper, included = (answer.output.strip() for answer in answers)
     found = which(proper, path=environ.get("PATH"))
     hasher = Hasher("cxx.5").field("driver", digest_file(compiler[0])).field("arguments", compiler[1:])
