@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from runners.command import copy_package
+from runners.command import MODEL, Runner, copy_package
 
 import relaybuild
 from relaybuild import registry
@@ -20,6 +21,8 @@ from relaybuild.compilation.actions import Actions
 from relaybuild.job import Job
 from relaybuild.partition import backend, pattern_table
 from relaybuild.passes import _base, _config
+
+NOBODYS_MODEL = '#[version = "0.0.5"]\ndef @main(%x: Tensor[(3, 11), float32]) { negative(%x) }\n'
 
 # how long an example takes says more of the machine than of what is tried
 settings.register_profile("relaybuild", deadline=None)
@@ -45,9 +48,37 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy_package(tmp_path_factory.mktemp("package"))
 
 
+@pytest.fixture(scope="session")
+def runtime_cache(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache with what libraries of all models have in common, the objects of the runtime, and a model that no test
+    has. Tests go on with copies: this stays as it is."""
+    runner = Runner(package, tmp_path_factory.mktemp("runtime"))
+    (runner.folder / "nobodys.relay").write_text(NOBODYS_MODEL)
+    # a backend in C asks for the C++ compiler, too
+    runner.done("-D", "USE_CODEGENC=ON", model="nobodys.relay", output="out/nobodys.so")
+    for told in (runner.folder / runner.cache).glob("v1/runs/*"):
+        told.unlink()
+    return runner.folder / runner.cache
+
+
+@pytest.fixture(scope="session")
+def filled(package: Path, runtime_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Runner:
+    """`MODEL`, compiled into a cache that had nothing of it. Tests go on with copies: this stays as it is."""
+    runner = Runner(package, tmp_path_factory.mktemp("filled")).beginning_with(runtime_cache)
+    (runner.folder / "model.relay").write_text(MODEL)
+    assert runner.done()["executed"]["link"] == 1
+    return runner
+
+
 @pytest.fixture
 def own_cache() -> None:
     """Ask for it where a test may find nothing cached that it has not compiled itself, and then all of that."""
+
+
+@pytest.fixture
+def own_warm_cache(own_cache: None, runtime_cache: Path) -> None:
+    """As `own_cache`, but that the objects of the runtime are there."""
+    shutil.copytree(runtime_cache, os.environ[VARIABLE], dirs_exist_ok=True)
 
 
 @pytest.fixture(autouse=True)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,24 @@ class Runner:
         result = self(*options, output=output, **places)
         assert result.returncode == 0, result.stderr
         return self.summary(output)
+
+    def lacking(self, *options: str | Path, **places: Any) -> list[str]:
+        """Names of what makes the artifact another one than the last, of a compilation that may find and not make."""
+        result = self("--require-hit", *options, **places)
+        assert result.returncode == 1, result.stderr
+        found = re.search(r"artifact/library: changed \(([^)]*)\)", result.stderr)
+        assert found is not None, result.stderr
+        return found[1].split(", ")
+
+    def copied(self, folder: Path) -> Runner:
+        """The same in another folder: copies of models, outputs and cache."""
+        shutil.copytree(self.folder, folder, dirs_exist_ok=True)
+        return replace(self, folder=folder)
+
+    def beginning_with(self, cache: Path) -> Runner:
+        """This one; its cache is a copy of another."""
+        shutil.copytree(cache, self.folder / self.cache)
+        return self
 
     def summary_path(self, output: str = "out/model.so") -> Path:
         return (self.folder / output).with_suffix(".json")
