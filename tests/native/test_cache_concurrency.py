@@ -25,18 +25,18 @@ def run(package: Path, tmp_path: Path, compilations: Compilations) -> Runner:
 
 
 @pytest.fixture(scope="module")
-def clean(package: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """The libraries as they are without a cache."""
+def clean(package: Path, runtime_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The libraries as they are where nobody else compiles."""
     folder = tmp_path_factory.mktemp("clean")
     write_programs(folder)
-    runner = Runner(package, folder)
+    runner = Runner(package, folder).beginning_with(runtime_cache)
     for name in PROGRAMS:
-        runner.done("--no-cache", model=f"{name}.relay", output=f"{name}.so")
+        runner.done(model=f"{name}.relay", output=f"{name}.so")
     return {name: runner.library(f"{name}.so") for name in PROGRAMS}
 
 
 def check_run(run: Runner, names: list[str], clean: dict[str, bytes], compilations: Compilations) -> None:
-    """Compile at once into an absent cache, and fail where a library is wrong or work was done twice."""
+    """Compile at once into a cache that has none of it, and fail where a library is wrong or work was done twice."""
     outputs = compile_together(run, names)
     for name, output in zip(names, outputs):
         assert run.library(output) == clean[name], output
@@ -54,7 +54,7 @@ def check_run(run: Runner, names: list[str], clean: dict[str, bytes], compilatio
         check_idle(cache.folder)
 
 
-@pytest.mark.parametrize("count", [2, 8])
+@pytest.mark.parametrize("count", [2, pytest.param(8, marks=pytest.mark.slow)])
 def test_processes_with_one_model_compile_it_once(
     run: Runner, clean: dict[str, bytes], compilations: Compilations, count: int
 ) -> None:
@@ -62,11 +62,18 @@ def test_processes_with_one_model_compile_it_once(
 
 
 def test_processes_with_models_of_common_kernels_compile_each_kernel_once(
+    run: Runner, runtime_cache: Path, clean: dict[str, bytes], compilations: Compilations
+) -> None:
+    check_run(run.beginning_with(runtime_cache), ["add", "twice"], clean, compilations)
+
+
+def test_six_processes_make_an_absent_cache_at_once(
     run: Runner, clean: dict[str, bytes], compilations: Compilations
 ) -> None:
-    check_run(run, ["add", "twice"], clean, compilations)
+    check_run(run, ["add", "softmax", "twice"] * 2, clean, compilations)
 
 
+@pytest.mark.slow
 def test_sixteen_processes_make_an_absent_cache_at_once(
     run: Runner, clean: dict[str, bytes], compilations: Compilations
 ) -> None:

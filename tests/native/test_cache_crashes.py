@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import crashing
@@ -27,9 +28,9 @@ BIG = 10**12
 
 
 @pytest.fixture
-def run(package: Path, tmp_path: Path) -> Runner:
+def run(package: Path, runtime_cache: Path, tmp_path: Path) -> Runner:
     (tmp_path / "tmp").mkdir()
-    return Runner(package, tmp_path, {"TMPDIR": str(tmp_path / "tmp")})
+    return Runner(package, tmp_path, {"TMPDIR": str(tmp_path / "tmp")}).beginning_with(runtime_cache)
 
 
 def kill_many(run: Runner, count: int) -> dict[str, list[int]]:
@@ -43,8 +44,11 @@ def kill_many(run: Runner, count: int) -> dict[str, list[int]]:
 
 
 @pytest.mark.parametrize("count", [8, pytest.param(50, marks=pytest.mark.slow)])
-def test_after_kills_at_random_moments_the_next_compilation_is_right(run: Runner, count: int) -> None:
+def test_after_kills_at_random_moments_the_next_compilation_is_right(
+    run: Runner, runtime_cache: Path, count: int
+) -> None:
     report = kill_many(run, count)
+    untouched = replace(run, cache="untouched").beginning_with(runtime_cache)
     assert report["died"] >= count // 2
     *_, last, _ = numbers = [*report["checked"], count + 1]
     # one that was killed: nothing of it is waited for
@@ -53,7 +57,7 @@ def test_after_kills_at_random_moments_the_next_compilation_is_right(run: Runner
     assert time.monotonic() - begin < 30
     assert not [miss for miss in summary["misses"] if miss["reason"] == MissReason.INTEGRITY.value]
     for number in (numbers[0], last, numbers[-1]):
-        run.done("--no-cache", model=f"{number}.relay", output=f"clean/{number}.so")
+        untouched.done(model=f"{number}.relay", output=f"clean/{number}.so")
         assert run.library(f"{number}.so") == run.library(f"clean/{number}.so"), number
         assert has_executed_nothing(run.done(model=f"{number}.relay", output=f"again/{number}.so"))
     check_what_is_left(run)

@@ -38,19 +38,12 @@ def run(package: Path, tmp_path: Path) -> Runner:
 
 
 @pytest.fixture(scope="module")
-def filled(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], Runner]:
-    """Compilations into a cache that nobody has touched yet, a shared one or not; each is made once."""
-    made: dict[bool, Runner] = {}
-
-    def fill(is_shared: bool) -> Runner:
-        if is_shared not in made:
-            runner = Runner(package, tmp_path_factory.mktemp("filled"))
-            (runner.folder / "model.relay").write_text(MODEL)
-            runner.done(*(["--shared"] if is_shared else []))
-            made[is_shared] = runner
-        return made[is_shared]
-
-    return fill
+def shared(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Runner:
+    """`MODEL`, compiled into a shared cache. Tests go on with copies: this stays as it is."""
+    runner = Runner(package, tmp_path_factory.mktemp("shared"))
+    (runner.folder / "model.relay").write_text(MODEL)
+    runner.done("--shared")
+    return runner
 
 
 def last_run(run: Runner) -> dict[str, Any]:
@@ -113,21 +106,32 @@ PLACES: dict[str, tuple[str, bool, Callable[[Path, Callable[[bytes], bytes] | No
 }
 
 
+# of another length, of the same, and none
+TRIED_FIRST = {
+    ("blobs", "cut"),
+    ("blobs", "flipped"),
+    ("blobs", "deleted"),
+    ("records in a database", "cut"),
+    ("records in a database", "deleted"),
+    ("records in files", "cut"),
+}
+
+
 @pytest.mark.parametrize(
     ("what", "how"),
     [
-        pytest.param(what, how, marks=pytest.mark.slow if what != "blobs" and how in ("flipped", "emptied") else ())
+        pytest.param(what, how, marks=() if (what, how) in TRIED_FIRST else pytest.mark.slow)
         for what in PLACES
         for how in DAMAGES
     ],
 )
 def test_what_is_damaged_at_rest_is_made_again(
-    filled: Callable[[bool], Runner], run: Runner, what: str, how: str
+    request: pytest.FixtureRequest, run: Runner, what: str, how: str
 ) -> None:
     place, is_shared, damage = PLACES[what]
     options = ["--shared"] if is_shared else []
-    source = filled(is_shared)
-    shutil.copytree(source.folder / "cache", run.folder / "cache")
+    source: Runner = request.getfixturevalue("shared" if is_shared else "filled")
+    run.beginning_with(source.folder / "cache")
     damage(run.folder / "cache" / "v1" / place, DAMAGES[how])
     summary = run.done(*options)
     assert run.library() == source.library()
@@ -165,12 +169,12 @@ POISONS = {
 }
 
 
-@pytest.mark.parametrize("poison", POISONS)
-def test_a_poisoned_database_runs_nothing_and_reaches_nothing_outside(
-    filled: Callable[[bool], Runner], run: Runner, poison: str
-) -> None:
-    source = filled(False)
-    shutil.copytree(source.folder / "cache", run.folder / "cache")
+@pytest.mark.parametrize(
+    "poison",
+    [pytest.param(name, marks=() if name in ("pickles", "a trigger") else pytest.mark.slow) for name in POISONS],
+)
+def test_a_poisoned_database_runs_nothing_and_reaches_nothing_outside(filled: Runner, run: Runner, poison: str) -> None:
+    run.beginning_with(filled.folder / "cache")
     made, precious, pickled = run.folder / "made", run.folder / "precious", run.folder / "pickled"
     precious.write_bytes(b"precious" * 10)
     pickled.write_bytes(pickle.dumps(Exploit(made)))
@@ -181,7 +185,7 @@ def test_a_poisoned_database_runs_nothing_and_reaches_nothing_outside(
         connection.execute(POISONS[poison], used)
     connection.close()
     summary = run.done()
-    assert run.library() == source.library()
+    assert run.library() == filled.library()
     assert not has_executed_nothing(summary)
     if poison != "keys that are pickles":
         assert last_run(run)["errors"]["poisoned"] > 0
@@ -222,9 +226,9 @@ def mounted(folder: Path, *arguments: str | Path) -> Iterator[Path]:
         subprocess.run(["umount", "-l", folder], check=True, timeout=60)
 
 
-@pytest.mark.parametrize("size", ["100k", "300k"])
-def test_a_full_disk_keeps_whole_entries_or_none(filled: Callable[[bool], Runner], run: Runner, size: str) -> None:
-    expected = filled(False).library()
+@pytest.mark.parametrize("size", [pytest.param("100k", marks=pytest.mark.slow), "300k"])
+def test_a_full_disk_keeps_whole_entries_or_none(filled: Runner, run: Runner, size: str) -> None:
+    expected = filled.library()
     for folder in mounted(run.folder / "cache", "-t", "tmpfs", "-o", f"size={size},mode=700", "tmpfs"):
         for number in range(2):
             run.done(output=f"{number}/model.so")
@@ -236,14 +240,13 @@ def test_a_full_disk_keeps_whole_entries_or_none(filled: Callable[[bool], Runner
         check_whole(run)
 
 
-def test_a_read_only_cache_serves_and_stays_as_it_is(filled: Callable[[bool], Runner], run: Runner) -> None:
-    source = filled(False)
-    shutil.copytree(source.folder / "cache", run.folder / "original")
+def test_a_read_only_cache_serves_and_stays_as_it_is(filled: Runner, run: Runner) -> None:
+    shutil.copytree(filled.folder / "cache", run.folder / "original")
     before = {path: path.stat().st_mtime_ns for path in (run.folder / "original").rglob("*")}
     for view in mounted(run.folder / "cache", "--bind", run.folder / "original"):
         subprocess.run(["mount", "-o", "remount,ro,bind", view], check=True, timeout=60)
         assert has_executed_nothing(run.done())
-        assert run.library() == source.library()
+        assert run.library() == filled.library()
         (run.folder / "model.relay").write_text(OTHER)
         summary = run.done()
         assert summary["executed"]["link"] == 1
@@ -251,13 +254,13 @@ def test_a_read_only_cache_serves_and_stays_as_it_is(filled: Callable[[bool], Ru
     assert {path: path.stat().st_mtime_ns for path in (run.folder / "original").rglob("*")} == before
 
 
-def test_odd_characters_in_every_path(filled: Callable[[bool], Runner], package: Path, tmp_path: Path) -> None:
+def test_odd_characters_in_every_path(filled: Runner, runtime_cache: Path, package: Path, tmp_path: Path) -> None:
     folder = tmp_path / "a 'folder' with “ünï çödé” & $HOME"
     folder.mkdir()
     (folder / "model.relay").write_text(MODEL)
-    odd = Runner(package, folder, cache="the cache, naïve")
+    odd = Runner(package, folder, cache="the cache, naïve").beginning_with(runtime_cache)
     odd.done(output="öut put/model.so")
-    assert odd.library("öut put/model.so") == filled(False).library()
+    assert odd.library("öut put/model.so") == filled.library()
     assert has_executed_nothing(odd.done(output="again/model.so"))
     assert cache_command(odd, "verify").returncode == 0
 
@@ -276,11 +279,10 @@ PERMISSIONS: dict[str, tuple[Callable[[Path], None], str]] = {
 
 
 @pytest.mark.parametrize("who", PERMISSIONS)
-def test_a_folder_that_others_can_write_is_refused_unless_it_is_shared(run: Runner, who: str) -> None:
+def test_a_folder_that_others_can_write_is_refused_unless_it_is_shared(shared: Runner, run: Runner, who: str) -> None:
     change, message = PERMISSIONS[who]
-    folder = run.folder / "cache"
-    folder.mkdir()
-    change(folder)
+    change(run.beginning_with(shared.folder / "cache").folder / "cache")
+    (run.folder / "model.relay").write_text(OTHER)
     for result in (run(), cache_command(run, "stats")):
         assert result.returncode == 1
         assert message in " ".join(result.stderr.split())
@@ -305,8 +307,9 @@ main(sys.argv[1:], prog_name="relaybuild")
 
 @pytest.mark.parametrize("when", ["before it is read", "while it is compiled"])
 def test_a_model_that_is_edited_during_its_compilation_is_not_stored(
-    filled: Callable[[bool], Runner], run: Runner, when: str
+    filled: Runner, runtime_cache: Path, run: Runner, when: str
 ) -> None:
+    run.beginning_with(runtime_cache)
     (run.folder / "other.relay").write_text(OTHER)
     if when == "before it is read":
         run.done(code=("-c", EDITING))
@@ -321,7 +324,7 @@ def test_a_model_that_is_edited_during_its_compilation_is_not_stored(
     (run.folder / "model.relay").write_text(MODEL)
     run.done()
     assert last_run(run)["executed"]["artifact"] == 1
-    assert run.library() == filled(False).library()
+    assert run.library() == filled.library()
     (run.folder / "model.relay").write_text(OTHER)
     run.done()
-    assert run.library() != filled(False).library()
+    assert run.library() != filled.library()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +77,8 @@ def _check(artifact: driver.Artifact, path: Path) -> None:
 
 
 @pytest.fixture
-def compile(tmp_path: Path) -> Compiler:
+def compile(tmp_path: Path, runtime_cache: Path) -> Compiler:
+    shutil.copytree(runtime_cache, tmp_path / "cache")
     return Compiler(tmp_path)
 
 
@@ -171,12 +172,20 @@ def test_a_file_of_the_same_program_is_imported_and_nothing_else_runs_but_what_n
     assert _symbols(first) == _symbols(second)
 
 
+@pytest.fixture(scope="module")
+def network(package: Path, runtime_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Runner:
+    """A network, compiled; tests go on with copies."""
+    runner = Runner(package, tmp_path_factory.mktemp("network")).beginning_with(runtime_cache)
+    Network().save(runner.folder / "model.onnx")
+    runner.done(model="model.onnx")
+    return runner
+
+
 @pytest.fixture
-def run(package: Path, tmp_path: Path) -> Runner:
-    """What compiles a network in processes of their own, with a copy of relaybuild that may be edited."""
-    shutil.copytree(package, tmp_path / "package")
-    Network().save(tmp_path / "model.onnx")
-    return Runner(tmp_path / "package", tmp_path)
+def run(network: Runner, tmp_path: Path) -> Runner:
+    """What has compiled a network in a process of its own, with a copy of relaybuild that may be edited."""
+    shutil.copytree(network.package, tmp_path / "package")
+    return replace(network.copied(tmp_path), package=tmp_path / "package")
 
 
 def edit(run: Runner, file: str, old: str, new: str) -> None:
@@ -194,7 +203,6 @@ def executed(run: Runner) -> tuple[dict[str, int], set[str]]:
 
 
 def test_a_pass_that_was_edited_runs_and_what_follows_from_it(run: Runner) -> None:
-    run(model="model.onnx")
     edit(run, "passes/fold_scale_axis.py", '"""', '"""Edited. ')
     counts, lines = executed(run)
     # two passes of one file
@@ -203,7 +211,6 @@ def test_a_pass_that_was_edited_runs_and_what_follows_from_it(run: Runner) -> No
 
 
 def test_a_pass_that_makes_another_program_makes_what_follows_run(run: Runner) -> None:
-    run(model="model.onnx")
     # batch norms stay: all else follows from that
     edit(run, "passes/pipelines.py", "        FoldScaleAxis(read_weights=False),\n", "")
     counts, _ = executed(run)
@@ -214,7 +221,6 @@ def test_a_pass_that_makes_another_program_makes_what_follows_run(run: Runner) -
 
 
 def test_a_code_generator_that_was_edited_runs_and_its_unchanged_texts_are_not_compiled(run: Runner) -> None:
-    run(model="model.onnx")
     edit(run, "contrib/host/fuse.py", '"""', '"""Edited. ')
     counts, lines = executed(run)
     assert {layer: counts[layer] for layer in ("import", "pass", "partition", "object")} == dict.fromkeys(
@@ -225,7 +231,6 @@ def test_a_code_generator_that_was_edited_runs_and_its_unchanged_texts_are_not_c
 
 
 def test_a_code_generator_that_writes_other_text_makes_objects(run: Runner) -> None:
-    run(model="model.onnx")
     edit(run, "lower/c_writer.py", 'INDENT = "    "', 'INDENT = "  "')
     counts, _ = executed(run)
     assert counts["pass"] == counts["partition"] == 0
@@ -234,7 +239,6 @@ def test_a_code_generator_that_writes_other_text_makes_objects(run: Runner) -> N
 
 
 def test_an_edited_command_line_is_no_change(run: Runner) -> None:
-    run(model="model.onnx")
     edit(run, "cli/compile.py", '"""', '"""Edited. ')
     counts, _ = executed(run)
     assert not any(counts.values())

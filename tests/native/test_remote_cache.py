@@ -7,7 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -70,6 +70,16 @@ def machine(package: Path, tmp_path: Path, name: str, url: str, **environ: str) 
     return Runner(package, tmp_path, {"RELAYBUILD_REMOTE_CACHE": url, **environ}, name)
 
 
+@pytest.fixture
+def local(package: Path, tmp_path: Path, runtime_cache: Path) -> Callable[..., Runner]:
+    """As `machine`, but that the objects of the runtime are in its cache."""
+
+    def make(name: str, url: str, **environ: str) -> Runner:
+        return machine(package, tmp_path, name, url, **environ).beginning_with(runtime_cache)
+
+    return make
+
+
 def files_of(server: Server) -> Path:
     return server.log.parent / "files"
 
@@ -92,10 +102,10 @@ def loads(run: Runner, output: str = "out/model.so") -> bool:
     return True
 
 
-def test_another_machine_executes_nothing(package: Path, tmp_path: Path, server: Server) -> None:
-    first, second = (machine(package, tmp_path, name, url(server)) for name in "ab")
-    assert first.done()["executed"]["link"] == 1
-    library = first.library()
+def test_another_machine_executes_nothing(package: Path, tmp_path: Path, server: Server, published: Published) -> None:
+    published.copy(files_of(server))
+    second = machine(package, tmp_path, "b", url(server))
+    library = published.library
     assert has_executed_nothing(second.done(output="b/model.so"))
     assert second.library("b/model.so") == library
     facts = json.loads(cache_command(second, "stats", "--json").stdout)
@@ -133,15 +143,19 @@ def test_a_pull_request_reads_what_main_has_and_writes_nothing(
     assert other.done(model="other.relay", output="pr/other.so")["executed"]["link"] == 1
 
 
-def test_a_pull_request_that_may_write_cannot_write_for_main(package: Path, tmp_path: Path, server: Server) -> None:
+def test_a_pull_request_that_may_write_cannot_write_for_main(
+    package: Path, tmp_path: Path, server: Server, local: Callable[..., Runner]
+) -> None:
     request = machine(package, tmp_path, "pr", url(server), RELAYBUILD_CACHE_NAMESPACE="pr/1")
     request.done()
-    assert machine(package, tmp_path, "main", url(server)).done()["executed"]["link"] == 1
+    assert local("main", url(server)).done()["executed"]["link"] == 1
 
 
-def test_forged_results_are_misses(package: Path, tmp_path: Path, server: Server, published: Published) -> None:
+def test_forged_results_are_misses(
+    package: Path, tmp_path: Path, server: Server, published: Published, local: Callable[..., Runner]
+) -> None:
     published.copy(files_of(server))
-    main = machine(package, tmp_path, "main", url(server), RELAYBUILD_CACHE_SECRET="secret")
+    main = local("main", url(server), RELAYBUILD_CACHE_SECRET="secret")
     summary = main.done()
     assert summary["executed"]["link"] == 1
     assert "trust" in {miss["reason"] for miss in summary["misses"]}
@@ -151,7 +165,7 @@ def test_forged_results_are_misses(package: Path, tmp_path: Path, server: Server
 
 @pytest.mark.parametrize("damage", ["exchanged", "lost"])
 def test_poisoned_blobs_never_reach_a_library(
-    package: Path, tmp_path: Path, server: Server, published: Published, damage: str
+    package: Path, tmp_path: Path, server: Server, published: Published, local: Callable[..., Runner], damage: str
 ) -> None:
     folder = published.copy(files_of(server))
     blobs = sorted(folder.glob("team/cas/*"))
@@ -162,7 +176,7 @@ def test_poisoned_blobs_never_reach_a_library(
             path.unlink()
         else:
             path.write_bytes(contents[place - 1])
-    second = machine(package, tmp_path, "b", url(server))
+    second = local("b", url(server))
     summary = second.done(output="b/model.so")
     assert summary["executed"]["link"] == 1
     assert second.library("b/model.so") == published.library
@@ -171,8 +185,8 @@ def test_poisoned_blobs_never_reach_a_library(
     assert has_executed_nothing(machine(package, tmp_path, "c", url(server)).done(output="c/model.so"))
 
 
-def test_a_server_that_cannot_be_reached(package: Path, tmp_path: Path) -> None:
-    run = machine(package, tmp_path, "a", "http://127.0.0.1:1/team")
+def test_a_server_that_cannot_be_reached(local: Callable[..., Runner]) -> None:
+    run = local("a", "http://127.0.0.1:1/team")
     result = run()
     assert result.returncode == 0
     assert "remote-unavailable" in result.stderr
@@ -184,11 +198,11 @@ def test_a_server_that_cannot_be_reached(package: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("word", ["reset", "altered"])
-def test_a_server_that_goes_wrong(package: Path, tmp_path: Path, published: Published, word: str) -> None:
+def test_a_server_that_goes_wrong(local: Callable[..., Runner], published: Published, word: str) -> None:
     with faulty_server() as server:
         server.files.update(published.files())
         server.fault = lambda method, path: word if method == "GET" else None
-        second = machine(package, tmp_path, "b", server.url)
+        second = local("b", server.url)
         summary = second.done(output="b/model.so")
     assert summary["executed"]["link"] == 1
     assert second.library("b/model.so") == published.library
@@ -196,16 +210,16 @@ def test_a_server_that_goes_wrong(package: Path, tmp_path: Path, published: Publ
     assert any(name.startswith("remote-") for name in facts["errors"]), facts
 
 
-def test_offline_nobody_is_asked(package: Path, tmp_path: Path) -> None:
+def test_offline_nobody_is_asked(local: Callable[..., Runner]) -> None:
     with faulty_server() as server:
-        run = machine(package, tmp_path, "a", server.url)
+        run = local("a", server.url)
         run.done("--offline")
         assert server.requests == []
 
 
-def test_a_project_names_the_server(package: Path, tmp_path: Path) -> None:
+def test_a_project_names_the_server(local: Callable[..., Runner], tmp_path: Path) -> None:
     with faulty_server() as server:
-        run = machine(package, tmp_path, "a", "")
+        run = local("a", "")
         (tmp_path / "pyproject.toml").write_text(f'[tool.relaybuild]\nremote-cache = "{server.url}"\n')
         run.done()
         assert server.paths("ac")
@@ -215,8 +229,8 @@ def test_a_project_names_the_server(package: Path, tmp_path: Path) -> None:
     assert "has no key 'remote'" in result.stderr
 
 
-def test_everything_is_executed_again_and_compared(package: Path, tmp_path: Path, server: Server) -> None:
-    run = machine(package, tmp_path, "a", url(server))
+def test_everything_is_executed_again_and_compared(local: Callable[..., Runner], server: Server) -> None:
+    run = local("a", url(server))
     made = run.done()
     again = run.done("--cache-mode", "verify")
     # What came up twice in one run was executed once.

@@ -40,22 +40,29 @@ def own(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Remote]:
 
 
 class Machines:
-    """Machines with empty caches, in a namespace of their own."""
+    """Machines, in a namespace of their own."""
 
-    def __init__(self, package: Path, folder: Path) -> None:
+    def __init__(self, package: Path, folder: Path, runtime_cache: Path) -> None:
         self.package = package
         self.folder = folder
+        self.runtime_cache = runtime_cache
         self.namespace = f"test-{next(_numbers)}"
         (folder / "model.relay").write_text(MODEL)
 
     def __call__(self, name: str, remote: Remote, **environ: str) -> Runner:
+        """A machine with an empty cache."""
         own = {"RELAYBUILD_REMOTE_CACHE": remote.url, "RELAYBUILD_CACHE_NAMESPACE": self.namespace}
         return Runner(self.package, self.folder, {**own, **environ}, name)
 
+    def beginning(self, names: str, remote: Remote) -> list[Runner]:
+        """Machines of one letter each; the objects of the runtime are in the cache of each, and sent by none."""
+        machines = [self(name, remote, RELAYBUILD_CACHE_TRUST="main") for name in names]
+        return [machine.beginning_with(self.runtime_cache) for machine in machines]
+
 
 @pytest.fixture
-def machines(package: Path, tmp_path: Path) -> Machines:
-    return Machines(package, tmp_path)
+def machines(package: Path, tmp_path: Path, runtime_cache: Path) -> Machines:
+    return Machines(package, tmp_path, runtime_cache)
 
 
 def facts(run: Runner, *command: str) -> dict[str, Any]:
@@ -94,7 +101,7 @@ def test_the_doctor_finds_nothing_wrong(machines: Machines, remote: Remote) -> N
 
 @pytest.mark.parametrize(("own", "damage"), [("grid", "altered"), ("grid", "lost"), ("s3", "cut")], indirect=["own"])
 def test_damaged_blobs_never_reach_a_library(machines: Machines, own: Remote, damage: str) -> None:
-    first, second = (machines(name, own) for name in "ab")
+    first, second = machines.beginning("ab", own)
     first.done()
     library = first.library()
     damaged = own.blobs()
@@ -114,7 +121,7 @@ def test_damaged_blobs_never_reach_a_library(machines: Machines, own: Remote, da
 
 @pytest.mark.parametrize("own", KINDS, indirect=True)
 def test_a_server_that_forgets(machines: Machines, own: Remote) -> None:
-    first, second, third = (machines(name, own) for name in "abc")
+    first, second, third = machines.beginning("abc", own)
     first.done()
     own.restart()
     summary = second.done(output="b/model.so")
@@ -125,7 +132,7 @@ def test_a_server_that_forgets(machines: Machines, own: Remote) -> None:
 
 @pytest.mark.parametrize("own", ["grid", "s3"], indirect=True)
 def test_a_server_that_dies_in_the_middle(machines: Machines, own: Remote) -> None:
-    first, second = (machines(name, own) for name in "ab")
+    first, second = machines.beginning("ab", own)
     process = first.start()
     try:
         end = time.monotonic() + TIMEOUT
