@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from runners import objects
 from runners.command import MODEL, Runner, copy_package
 
 import relaybuild
@@ -68,6 +69,13 @@ def filled(package: Path, runtime_cache: Path, tmp_path_factory: pytest.TempPath
     (runner.folder / "model.relay").write_text(MODEL)
     assert runner.done()["executed"]["link"] == 1
     return runner
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _shared_objects(_shared_cache: Path) -> None:
+    """Let what tests link into their own programs be compiled once, too."""
+    objects.folder = _shared_cache.with_name("objects")
+    objects.folder.mkdir(exist_ok=True)
 
 
 @pytest.fixture

@@ -6,30 +6,25 @@ for longer, from a seed of its own. What failed once is kept in `cases/` and tri
 
 from __future__ import annotations
 
-import functools
 import os
 import random
-import shutil
 import struct
 import subprocess
-import tempfile
 import time
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from runners.modules_program import SANITIZERS, build, example_json_sources
 
-from relaybuild.contrib.example_json import BACKEND
 from relaybuild.runtime.blob import frame
-from relaybuild.runtime.sources import include_dir, module_sources, packed_sources
 
 HERE = Path(__file__).parent
 CASES = HERE / "cases"
 SECONDS = float(os.environ.get("RELAYBUILD_FUZZ_SECONDS", "0"))
 COUNT = 3000
 LIMIT = 120
-SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 CORPUS = (
     """\
@@ -71,31 +66,19 @@ shape: dtype: value: float32 float64 int32 int64 0 1 2 3 00 -1 10 2147483648 461
 """.split()
 
 
-@functools.cache
-def harness() -> Path:
-    if shutil.which("g++") is None:
-        pytest.skip("there is no g++")
-    folder = Path(tempfile.mkdtemp(prefix="relaybuild-fuzz-"))
-    assert BACKEND.folder is not None
-    include = (f"-I{include_dir()}", f"-I{BACKEND.folder}")
-    objects = []
-    runtime = [BACKEND.folder / name for name in BACKEND.runtime_sources]
-    for source in (*packed_sources(), *module_sources(), *runtime, HERE / "example_json_harness.cc"):
-        compiler = ("gcc",) if source.suffix == ".c" else ("g++", "-std=gnu++17")
-        target = str(folder / f"{source.stem}.o")
-        subprocess.run([*compiler, "-O1", "-g", *SANITIZERS, *include, "-c", str(source), "-o", target], check=True)
-        objects.append(target)
-    subprocess.run(["g++", *SANITIZERS, *objects, "-o", str(folder / "harness"), "-ldl"], check=True)
-    return folder / "harness"
+@pytest.fixture(scope="module")
+def harness(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    sources = [HERE / "example_json_harness.cc", *example_json_sources()]
+    return build(tmp_path_factory.mktemp("fuzz") / "harness", sources, *SANITIZERS)
 
 
-def answers(cases: Sequence[bytes]) -> list[str]:
+def answers(harness: Path, cases: Sequence[bytes]) -> list[str]:
     """What the harness says of each case; a crash, a report or a hang fails the test and names the case."""
     data = b"".join(b"%d\n%s" % (len(case), case) for case in cases)
     options = "allocator_may_return_null=1:max_allocation_size_mb=256:detect_leaks=1"
     try:
         done = subprocess.run(
-            [str(harness())], input=data, capture_output=True, timeout=LIMIT, env={"ASAN_OPTIONS": options}, check=False
+            [harness], input=data, capture_output=True, timeout=LIMIT, env={"ASAN_OPTIONS": options}, check=False
         )
     except subprocess.TimeoutExpired as expired:
         count = (expired.stdout or b"").count(b"\n")
@@ -155,8 +138,8 @@ def mutated(rng: random.Random) -> bytes:
     return broken_frame(rng, text) if rng.random() < 0.2 else text
 
 
-def check(cases: Sequence[bytes]) -> list[str]:
-    found = answers(cases)
+def check(harness: Path, cases: Sequence[bytes]) -> list[str]:
+    found = answers(harness, cases)
     for case, answer in zip(cases, found, strict=True):
         said = answer == "ok" or answer.startswith(
             ("ExampleJSON:", "the module", "these ", "there is no loader", "out of")
@@ -165,26 +148,26 @@ def check(cases: Sequence[bytes]) -> list[str]:
     return found
 
 
-def test_the_corpus_is_whole() -> None:
-    assert check([text.encode() for text in CORPUS]) == ["ok"] * len(CORPUS)
+def test_the_corpus_is_whole(harness: Path) -> None:
+    assert check(harness, [text.encode() for text in CORPUS]) == ["ok"] * len(CORPUS)
 
 
-def test_kept_cases() -> None:
-    check([path.read_bytes() for path in sorted(CASES.glob("*.examplejson"))])
+def test_kept_cases(harness: Path) -> None:
+    check(harness, [path.read_bytes() for path in sorted(CASES.glob("*.examplejson"))])
 
 
-def test_broken_texts_and_frames() -> None:
+def test_broken_texts_and_frames(harness: Path) -> None:
     rng = random.Random(20240)
-    found = check([mutated(rng) for _ in range(COUNT)])
+    found = check(harness, [mutated(rng) for _ in range(COUNT)])
     # neither is everything refused at the first word, nor is everything taken
     assert 0.02 < found.count("ok") / COUNT < 0.7
     assert len({answer.split(":", 2)[-1][:25] for answer in found}) > 30
 
 
 @pytest.mark.skipif(not SECONDS, reason="RELAYBUILD_FUZZ_SECONDS is not set")
-def test_for_longer() -> None:
+def test_for_longer(harness: Path) -> None:
     seed = time.time_ns()
     rng = random.Random(seed)
     end = time.monotonic() + SECONDS
     while time.monotonic() < end:
-        check([mutated(rng) for _ in range(COUNT)])
+        check(harness, [mutated(rng) for _ in range(COUNT)])

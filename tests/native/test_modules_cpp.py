@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
 import pytest
 from compiling import HEAD
+from runners.modules_program import SANITIZERS, build, example_json_sources, words
+from runners.objects import compiled_once
 
 import relaybuild
-from relaybuild.contrib.example_json import BACKEND
-from relaybuild.runtime.sources import include_dir, module_sources, packed_sources
+from relaybuild.runtime.sources import module_sources
 
-HERE = Path(__file__).parent
-WARNINGS = ("-Wall", "-Wextra", "-Werror", "-pedantic", "-Wshadow", "-Wconversion")
+SOURCES = (Path(__file__).with_name("modules_program.cc"), *example_json_sources())
 NO_MODEL = """
 #include "relaybuild/packed.h"
 RB_EXPORT int32_t __tvm_ffi_nothing(void *self, const RbValue *args, int32_t num_args, RbValue *result);
@@ -39,24 +37,15 @@ clamp
 """
 
 
-@functools.cache
-def program(*flags: str) -> Path:
-    """The program with the modules' sources and the runtime of ExampleJSON, compiled once for each set of flags."""
-    if shutil.which("g++") is None:
-        pytest.skip("there is no g++")
-    folder = Path(tempfile.mkdtemp(prefix="relaybuild-modules-"))
-    assert BACKEND.folder is not None
-    include = [f"-I{include_dir()}", f"-I{BACKEND.folder}"]
-    cxx_sources = [*module_sources(), *(BACKEND.folder / name for name in BACKEND.runtime_sources)]
-    objects = []
-    for source in (*cxx_sources, HERE / "modules_program.cc", *packed_sources()):
-        compiler = ("gcc", "-std=gnu11") if source.suffix == ".c" else ("g++", "-std=gnu++17", *WARNINGS)
-        target = folder / f"{source.stem}.o"
-        common = ("-O1", "-g", "-fvisibility=hidden", *flags, *include)
-        subprocess.run([*compiler, *common, "-c", str(source), "-o", str(target)], check=True)
-        objects.append(str(target))
-    subprocess.run(["g++", *flags, *objects, "-o", str(folder / "program"), "-ldl", "-pthread"], check=True)
-    return folder / "program"
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("modules")
+
+
+@pytest.fixture(scope="module")
+def program(folder: Path) -> Path:
+    """The program with the modules' sources and the runtime of ExampleJSON, under the sanitizers of memory."""
+    return build(folder / "program", SOURCES, *SANITIZERS)
 
 
 def run(executable: Path, *arguments: str) -> str:
@@ -74,18 +63,24 @@ def text_file(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_everything_once_with_address_sanitizer(text_file: str) -> None:
-    executable = program("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-    assert run(executable, "check", text_file) == ""
+def test_everything_once_with_address_sanitizer(program: Path, text_file: str) -> None:
+    assert run(program, "check", text_file) == ""
 
 
-def test_eight_threads_with_thread_sanitizer(text_file: str) -> None:
-    assert run(program("-fsanitize=thread"), "threads", text_file) == ""
+def test_eight_threads_with_thread_sanitizer(folder: Path, text_file: str) -> None:
+    assert run(build(folder / "threads", SOURCES, "-fsanitize=thread"), "threads", text_file) == ""
+
+
+@pytest.mark.slow
+def test_no_optimisation_finds_anything_to_warn_of() -> None:
+    if shutil.which("g++") is None:
+        pytest.skip("there is no g++")
+    for source in (*module_sources(), *SOURCES):
+        for level in ("-O1", "-O3"):
+            compiled_once(words(source, level), source)
 
 
 def test_without_its_runtime_a_format_is_unknown_and_its_flag_named(text_file: str, tmp_path: Path) -> None:
-    if shutil.which("g++") is None:
-        pytest.skip("there is no g++")
     source = tmp_path / "main.cc"
     source.write_text(
         """
@@ -100,31 +95,22 @@ def test_without_its_runtime_a_format_is_unknown_and_its_flag_named(text_file: s
         }
         """
     )
-    objects = []
-    for path in packed_sources():
-        objects.append(str(tmp_path / f"{path.stem}.o"))
-        subprocess.run(["gcc", f"-I{include_dir()}", "-c", str(path), "-o", objects[-1]], check=True)
-    executable = tmp_path / "main"
-    sources = [str(source), *map(str, module_sources())]
-    subprocess.run(
-        ["g++", "-std=gnu++17", f"-I{include_dir()}", *sources, *objects, "-o", str(executable), "-ldl"], check=True
-    )
+    executable = build(tmp_path / "main", [source])
     assert run(executable, text_file) == (
         f"'{text_file}': there is no loader 'runtime.module.loadfile_examplejson' for the format 'examplejson', "
         "expected one of 'so': build with USE_EXAMPLE_JSON=ON, which brings one\n"
     )
 
 
-def test_a_models_library_from_cpp(tmp_path: Path) -> None:
+def test_a_models_library_from_cpp(program: Path, tmp_path: Path) -> None:
     """`main` and the region by its name; nothing is written beside the library; a cut one is refused."""
     text = "def @main(%x: Tensor[(4), float32]) { exp(log(nn.relu(%x))) }"
     artifact = relaybuild.compile(relaybuild.parse(HEAD + text), config={"USE_EXAMPLE_JSON": "ON"}, threads=2)
     (region,) = artifact.summary["regions"]
     library = tmp_path / "model.so"
     artifact.export_library(library)
-    executable = program("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-    assert run(executable, "library", str(library), region["symbol"]) == "0 0 0 9 relaybuild examplejson\n"
-    numbers, _, kinds = run(executable, "library", str(library), "main").partition(" relaybuild")
+    assert run(program, "library", str(library), region["symbol"]) == "0 0 0 9 relaybuild examplejson\n"
+    numbers, _, kinds = run(program, "library", str(library), "main").partition(" relaybuild")
     assert [float(number) for number in numbers.split()] == pytest.approx([0, 0, 0, 9], abs=1e-5)
     assert kinds == " examplejson\n"
     assert list(tmp_path.iterdir()) == [library]
@@ -132,36 +118,32 @@ def test_a_models_library_from_cpp(tmp_path: Path) -> None:
     for size in (len(whole) - 1, len(whole) // 2):
         library.write_bytes(whole[:size])
         done = subprocess.run(
-            [str(executable), "library", str(library), "main"], capture_output=True, text=True, check=False
+            [str(program), "library", str(library), "main"], capture_output=True, text=True, check=False
         )
         assert "' is cut short, it " in done.stdout
     library.write_bytes(b"no library")
-    done = subprocess.run(
-        [str(executable), "library", str(library), "main"], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([str(program), "library", str(library), "main"], capture_output=True, text=True, check=False)
     assert done.stdout.count("model.so") == 1, done.stdout
 
 
 @pytest.mark.parametrize("flags", [{}, {"USE_CODEGENC": "ON"}, {"USE_EXAMPLE_JSON": "ON"}])
-def test_a_model_that_is_found_at_run_time_is_an_object(flags: dict[str, str], tmp_path: Path) -> None:
+def test_a_model_that_is_found_at_run_time_is_an_object(program: Path, flags: dict[str, str], tmp_path: Path) -> None:
     """With functions of the host alone, and with regions in C and in C++."""
     text = "def @main(%x: Tensor[(4), float32]) { add(nn.relu(%x), %x) }"
     library = tmp_path / "model.so"
     artifact = relaybuild.compile(relaybuild.parse(HEAD + text), config=flags, name="found")
     assert bool(artifact.summary["regions"]) == bool(flags)
     artifact.export_library(library)
-    executable = program("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-    assert run(executable, "model", str(library)) == "-3 0 2 18 found\n"
+    assert run(program, "model", str(library)) == "-3 0 2 18 found\n"
     packed = tmp_path / "functions.so"
     relaybuild.runtime.csource_module_create(NO_MODEL, "c").export_library(packed)
-    done = subprocess.run([str(executable), "model", str(packed)], capture_output=True, text=True, check=False)
+    done = subprocess.run([str(program), "model", str(packed)], capture_output=True, text=True, check=False)
     assert done.stdout == "unexpected: found a null pointer, expected the functions of a model\n"
 
 
-def test_the_bytes_of_a_module_are_loaded_from_a_file(tmp_path: Path) -> None:
+def test_the_bytes_of_a_module_are_loaded_from_a_file(program: Path, tmp_path: Path) -> None:
     text, saved = tmp_path / "text.examplejson", tmp_path / "saved.module"
     text.write_text("positive\n  input 0 4\n  relu 1 inputs: 0 shape: 4\n")
     saved.write_bytes(relaybuild.load_module(text).save_to_binary())
-    executable = program("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
     for file in (text, saved):
-        assert run(executable, "library", str(file), "positive") == "0 0 0 9 examplejson\n"
+        assert run(program, "library", str(file), "positive") == "0 0 0 9 examplejson\n"

@@ -101,6 +101,7 @@ def test_large_weights_are_a_file_that_the_assembler_reads(tmp_path: Path, tools
     assert ": ok\n" in checked(folder, tools, "large", expected)
 
 
+@pytest.mark.slow
 def test_regions_in_cxx(tmp_path: Path, tools: Bare) -> None:
     module = relaybuild.parse(HEAD + "def @main(%x: Tensor[(4,), float32]) { nn.relu(add(%x, 0.5f)) }\n")
     folder = tmp_path / "small"

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from runners.building import bare, compiled_by_its_line
+from runners.building import bare, compiled_by_its_line, unoptimised
 from runners.linking import BACKENDS, PRINTED, model, printed_by_two_models, put, symbols
 
 from relaybuild.build.toolchain import probe
 from relaybuild.runtime.header import public_functions
 
 FIXED = {"relaybuild_model_v1", "relaybuild_last_error_v1", "__tvm_ffi_main"}
-COMPILED_BY = [
-    ("none", "gcc"),
-    ("none", "clang"),
-    ("C", "gcc"),
-    ("C++", "gcc"),
-    pytest.param("C++", "clang", marks=pytest.mark.slow),
-]
+QUICKLY = [("none", "clang", False), ("C", "gcc", False), ("C++", "gcc", False)]
+AS_IT_STANDS = [("none", "gcc", True), ("C++", "gcc", True), ("C++", "clang", True)]
+COMPILED_BY = [*QUICKLY, *(pytest.param(*each, marks=pytest.mark.slow) for each in AS_IT_STANDS)]
+"""Backends, compilers, and whether those optimise as they are told."""
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -65,23 +63,31 @@ def test_a_cxx_compiler_links_them(tmp_path: Path, compiler: str) -> None:
     assert printed_by_two_models(tmp_path, [compiler, "-std=c++17", "-x", "c++"], *words) == PRINTED
 
 
-@pytest.mark.parametrize(("backend", "compiler"), COMPILED_BY)
-def test_folders_of_sources(tmp_path: Path, backend: str, compiler: str) -> None:
+@pytest.mark.parametrize(("backend", "compiler", "is_optimised"), COMPILED_BY)
+def test_folders_of_sources(tmp_path: Path, backend: str, compiler: str, is_optimised: bool) -> None:
     cxx = {"gcc": "g++", "clang": "clang++"}[compiler]
     if shutil.which(compiler) is None or shutil.which(cxx) is None:
         pytest.skip(f"there is no {compiler} with {cxx}")
-    tools = replace(
-        bare(tmp_path / "tools"), environ={"CC": str(shutil.which(compiler)), "CXX": str(shutil.which(cxx))}
-    )
+    compilers = {"CC": str(shutil.which(compiler)), "CXX": str(shutil.which(cxx))}
+    tools = bare(tmp_path / "tools")
+    if is_optimised:
+        tools = replace(tools, environ=compilers)
+    else:
+        tools = unoptimised(tools, tmp_path / "compilers", **compilers)
     for name in ("first", "second"):
-        artifact = model(name, "sources", BACKENDS[backend])
-        artifact.export_library(tmp_path / name)
+        model(name, "sources", BACKENDS[backend]).export_library(tmp_path / name)
         compiled_by_its_line(tmp_path / name, tools)
-    archives = ["first/libfirst.a", "second/libsecond.a"]
-    words = ["-Wl,--whole-archive", *archives, "-Wl,--no-whole-archive", *artifact.summary["link"]]
+    words = [word for name in ("first", "second") for word in linked_by_its_line(tmp_path / name)]
     assert printed_by_two_models(tmp_path, [compiler, "-Ifirst/include", "-Isecond/include"], *words) == PRINTED
-    shown = symbols(tmp_path / archives[0], "--defined-only", "--extern-only")
+    shown = symbols(tmp_path / "first/libfirst.a", "--defined-only", "--extern-only")
     assert {name for name in shown if "first" not in name and not is_common(name)} == set()
+
+
+def linked_by_its_line(folder: Path) -> Sequence[str]:
+    """What README.md links a program with besides its sources, from the folder above."""
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    (words,) = re.findall(r"^    \$CC.* program\.c (.*)$", text, re.MULTILINE)
+    return [f"{folder.name}/{word}" if word.endswith(".a") else word for word in words.split()]
 
 
 def is_common(symbol: str) -> bool:

@@ -7,10 +7,11 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from environments import write_command
 
 from relaybuild.build.cmake import find_cmakes
 from relaybuild.build.ninja import find_ninja
@@ -60,6 +61,14 @@ def bare(folder: Path) -> Bare:
     made = Bare(folder)
     assert made.start("sh", "-c", "python3 --version || python --version", folder=folder).returncode == 127
     return made
+
+
+def unoptimised(tools: Bare, folder: Path, **compilers: str) -> Bare:
+    """The same, with compilers (by the variables that name them) that optimise nothing, whatever they are told."""
+    folder.mkdir()
+    for variable, path in compilers.items():
+        write_command(folder, variable, f'exec "{path}" "$@" -O0')
+    return replace(tools, environ={**tools.environ, **{name: str(folder / name) for name in compilers}})
 
 
 def compiled_by_its_line(folder: Path, tools: Bare) -> None:

@@ -14,28 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relaybuild.build.cxx import probe_cxx
-from relaybuild.build.toolchain import probe
-from relaybuild.runtime.sources import include_dir, module_sources, packed_sources
+from runners.modules_program import build
 
 SOURCE = Path(__file__).with_name("run_model.cc")
-_FLAGS = ("-O1", "-Wall", "-Wextra", "-Werror", f"-I{include_dir()}")
 
 
 @cache
 def _program() -> Path:
-    """The program, compiled once a process."""
+    """The program, linked once a process."""
     folder = Path(tempfile.mkdtemp(prefix="relaybuild-run-model-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    toolchain = probe()
-    objects = [folder / f"{source.stem}.o" for source in packed_sources()]
-    for source, made in zip(packed_sources(), objects):
-        command = [*toolchain.command, *toolchain.cflags, *_FLAGS, "-c", str(source), "-o", str(made)]
-        subprocess.run(command, check=True, timeout=60)
-    sources = map(str, (SOURCE, *module_sources(), *objects))
-    command = [*probe_cxx(toolchain).command, "-std=c++17", *_FLAGS, *sources]
-    subprocess.run([*command, "-o", str(folder / "run_model"), "-ldl", "-lpthread"], check=True, timeout=120)
-    return folder / "run_model"
+    return build(folder / "run_model", [SOURCE])
 
 
 def run_from_cpp(

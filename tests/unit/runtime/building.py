@@ -7,6 +7,8 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from runners.objects import compiled_once
+
 from relaybuild.runtime import TensorSpec, include_dir, model_sources, packed_sources
 
 DATA = Path(__file__).parent / "data"
@@ -24,24 +26,35 @@ def cc(*arguments: str | Path, compiler: str | None = None) -> None:
     assert done.returncode == 0, f"{command}\n{done.stderr}"
 
 
+def compiled(source: Path, *flags: str | Path) -> Path:
+    """An object of C, slightly optimised, by the usual compiler; the same one for all of a session."""
+    return compiled_once((os.environ.get("CC", "cc"), *STRICT, "-pthread", "-O1", f"-I{include_dir()}", *flags), source)
+
+
 def build_library(output: Path, source: str = "program.c", defines: Sequence[str] = ()) -> Path:
     """A model library at `output` from a program in data/ and the runtime."""
-    flags = (*STRICT, "-O1", "-fPIC", "-shared", "-fvisibility=hidden", f"-I{include_dir()}")
-    cc(*flags, *(f"-D{define}" for define in defines), DATA / source, *RUNTIME, "-o", output, "-pthread")
-    return output
+    return _shared(output, RUNTIME, source, defines)
 
 
 def build_functions(output: Path, defines: Sequence[str] = ()) -> Path:
     """A library of packed functions without a model at `output`, from data/functions.c."""
-    flags = (*STRICT, "-O1", "-fPIC", "-shared", "-fvisibility=hidden", f"-I{include_dir()}")
-    cc(*flags, *(f"-D{define}" for define in defines), DATA / "functions.c", *packed_sources(), "-o", output)
+    return _shared(output, packed_sources(), "functions.c", defines)
+
+
+def _shared(output: Path, runtime: Sequence[Path], source: str, defines: Sequence[str]) -> Path:
+    flags = ("-fPIC", "-fvisibility=hidden")
+    objects = [compiled(part, *flags) for part in runtime]
+    own = compiled(DATA / source, *flags, *(f"-D{define}" for define in defines))
+    cc("-shared", own, *objects, "-o", output, "-pthread")
     return output
 
 
 def build_consumer(folder: Path, name: str, header: str, flags: Sequence[str]) -> Path:
     """The C program data/NAME.c with the sample model and the runtime in one executable."""
     (folder / "sample.h").write_text(header)
-    sources = (DATA / "program.c", *RUNTIME, DATA / f"{name}.c")
+    debug = ("-g", *flags)
+    objects = [compiled(source, *debug) for source in (DATA / "program.c", *RUNTIME)]
     include = (f"-I{folder}", f"-I{include_dir()}")
-    cc(*STRICT, "-D_GNU_SOURCE", "-g", "-O1", *flags, *include, *sources, "-o", folder / name, "-pthread")
+    words = (*STRICT, "-D_GNU_SOURCE", "-O1", *debug, *include, DATA / f"{name}.c", *objects)
+    cc(*words, "-o", folder / name, "-pthread")
     return folder / name

@@ -12,7 +12,7 @@ from relaybuild.errors import UserError
 from relaybuild.runtime import include_dir, load_module, model_header, source_dir
 from relaybuild.target import Target
 
-from .building import DATA, INPUTS, OUTPUTS, RUNTIME, STRICT, build_consumer, build_library, cc
+from .building import DATA, INPUTS, OUTPUTS, RUNTIME, STRICT, build_consumer, build_library, cc, compiled
 
 BUILDS = {
     "plain": (),
@@ -60,16 +60,10 @@ def test_needs_only_the_c_library(sample_library: Path) -> None:
 
 
 def test_static_libraries_of_two_models_share_a_program(tmp_path: Path) -> None:
-    flags = (*STRICT, "-O1", f"-I{include_dir()}", "-fvisibility=hidden")
     for model, scale in (("first", "0.5f"), ("second", "4.0f")):
-        folder = tmp_path / model
-        folder.mkdir()
         defines = (f"-DMODEL={model}", f"-DSCALE={scale}", "-DSTATIC_MODEL")
-        cc(*flags, *defines, "-c", DATA / "program.c", "-o", folder / "program.o")
-        objects = [folder / "program.o"]
-        for source in RUNTIME:
-            objects.append(folder / f"{source.stem}.o")
-            cc(*flags, "-c", source, "-o", objects[-1])
+        objects = [compiled(DATA / "program.c", "-fvisibility=hidden", *defines)]
+        objects += [compiled(source, "-fvisibility=hidden") for source in RUNTIME]
         subprocess.check_call(["ar", "rcs", tmp_path / f"{model}.a", *objects])
         (tmp_path / f"{model}.h").write_text(model_header(model, INPUTS, OUTPUTS))
     (tmp_path / "main.c").write_text(
@@ -104,7 +98,7 @@ def known_features(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[
     if Target.host().arch != "x86-64":
         pytest.skip("features have names on x86-64 only")
     program = tmp_path_factory.mktemp("features") / "features"
-    others = [source for source in RUNTIME if source.name != "cpu.c"]
+    others = [compiled(source) for source in RUNTIME if source.name != "cpu.c"]
     flags = ("-std=gnu11", "-Wall", f"-I{include_dir()}", f"-I{source_dir()}")
     cc(*flags, DATA / "features.c", *others, "-o", program, "-pthread")
     lines = [line.split() for line in subprocess.check_output([program], text=True).splitlines()]

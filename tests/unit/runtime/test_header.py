@@ -11,7 +11,7 @@ import pytest
 
 from relaybuild.runtime import TensorSpec, c_identifier, include_dir, model_header, standalone_header
 
-from .building import DATA, INPUTS, OUTPUTS, RUNTIME, STRICT, cc
+from .building import DATA, INPUTS, OUTPUTS, RUNTIME, STRICT, cc, compiled
 
 C99 = ("-std=c99", *STRICT[1:])
 CXX = ("-x", "c++", "-std=c++11", "-Wall", "-Wextra", "-Wold-style-cast", "-Werror", "-pedantic")
@@ -31,8 +31,8 @@ def test_example_runs_from_one_file(tmp_path: Path) -> None:
     source = f'#include "sample.h"\n#include <stdio.h>\nint main(void) {{\n{example(header)}\n{check}\nreturn 0;\n}}\n'
     (tmp_path / "main.c").write_text(source)
     cc(*STRICT, f"-I{tmp_path / 'only'}", "-c", tmp_path / "main.c", "-o", tmp_path / "main.o")
-    objects = (tmp_path / "main.o", DATA / "program.c", *RUNTIME)
-    cc(f"-I{include_dir()}", *objects, "-o", tmp_path / "main", "-pthread")
+    objects = [compiled(source) for source in (DATA / "program.c", *RUNTIME)]
+    cc(tmp_path / "main.o", *objects, "-o", tmp_path / "main", "-pthread")
     done = subprocess.run([tmp_path / "main"], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from relaybuild.runtime import include_dir
-
-from .building import DATA, RUNTIME, STRICT, cc
+from .building import DATA, RUNTIME, cc, compiled
 
 # A child of fork() may wait for ever for what another thread held at that moment: the allocators of the sanitizers that
 # come with gcc 12 do not mind forks.
@@ -24,11 +22,13 @@ BUILDS = {
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("build", BUILDS)
 def test_calls_of_many_threads(build: str, threads: int, tmp_path: Path) -> None:
-    flags = (*STRICT, "-D_GNU_SOURCE", "-g", "-O1", f"-I{include_dir()}", *BUILDS[build])
+    flags = BUILDS[build]
     library, program = tmp_path / "sample.so", tmp_path / "packed"
-    shared = ("-fPIC", "-shared", "-fvisibility=hidden", f"-DDEFAULT_THREADS={threads}")
-    cc(*flags, *shared, DATA / "program.c", *RUNTIME, "-o", library, "-pthread")
-    cc(*flags, DATA / "packed.c", "-o", program, "-pthread", "-ldl")
+    hidden = ("-g", "-fPIC", "-fvisibility=hidden", *flags)
+    objects = [compiled(source, *hidden) for source in RUNTIME]
+    model = compiled(DATA / "program.c", *hidden, f"-DDEFAULT_THREADS={threads}")
+    cc(*flags, "-shared", model, *objects, "-o", library, "-pthread")
+    cc(*flags, compiled(DATA / "packed.c", "-D_GNU_SOURCE", "-g", *flags), "-o", program, "-pthread", "-ldl")
     environment = {name: value for name, value in os.environ.items() if name != "RELAYBUILD_NUM_THREADS"}
     command = [program, library, "100"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
