@@ -111,9 +111,10 @@ def digest_bytes(data: bytes | bytearray | memoryview[Any]) -> Digest:
 def digest_file(path: str | os.PathLike[str]) -> Digest:
     """The plain SHA-256 of a file's content, read in chunks; raises OSError if it cannot be read."""
     state = long_sha256()
-    buffer = memoryview(bytearray(_CHUNK))
     size = 0
     with open(path, "rb", buffering=0) as file:
+        # to clear a buffer takes longer than to hash a small file; one byte more tells that it ends
+        buffer = memoryview(bytearray(min(_CHUNK, os.fstat(file.fileno()).st_size + 1)))
         while count := file.readinto(buffer):
             state.update(buffer[:count])
             size += count

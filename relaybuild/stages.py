@@ -165,6 +165,9 @@ def _front(request: Request, cache: Cache | None, cache_dir: Path | None, clock:
     selection = _selection(request, cache_dir)
     file = OnnxFile.read(request.model) if cache is not None else None
     actions = Actions(cache, file.weights() if file is not None else Weights(), request.name)
+    if cache is not None and actions.has_cache:
+        # whoever writes them asks for all
+        cache.aside(actions.weights.digest_mapped)
     known = Known.of(request, actions)
     with clock.stage("import"):
         source = import_step(request, file, actions, known)

@@ -20,7 +20,7 @@ from relaybuild.build.head_start import HeadStart
 from relaybuild.build.library_spec import Unit
 from relaybuild.build.link_layer import LinkLayer
 from relaybuild.build.moment import Moment
-from relaybuild.build.ninja import FinishedEdge, read_durations
+from relaybuild.build.ninja import Durations, FinishedEdge
 from relaybuild.build.object_layer import OUTPUT, KnownObject, ObjectLayer
 from relaybuild.build.process import tool_environment
 from relaybuild.build.step_clock import StepClock
@@ -163,8 +163,14 @@ class CachedBuild:
         workspace.write_rules(begun)
         with writing(workspace.directory):
             start = Moment.now(workspace.directory)
-        edges = workspace.compile(self.jobs, shifted(self.on_progress, earlier=earlier, later=later + 1))
-        self._objects.keep_all(missing, edges, start)
+        keeping = self._objects.keeping(missing, start)
+
+        def keep(edge: FinishedEdge) -> None:
+            keeping.keep(edge)
+            self.head.advance()
+
+        edges = workspace.compile(self.jobs, shifted(self.on_progress, earlier=earlier, later=later + 1), keep)
+        keeping.end()
         return edges
 
     def _place(self, objects: Sequence[KnownObject]) -> None:
@@ -189,7 +195,7 @@ class CachedBuild:
         self.clock.step("weights")
         if edges:
             with writing(workspace.directory):
-                seconds = read_durations(workspace.directory).get(LIBRARY, 0.0)
+                seconds = Durations(workspace.directory).of(LIBRARY)
                 self._link.keep(_digests(objects), seconds, cuts)
         publish(workspace.library, self.output, keep_source=self.keep)
         self.clock.step("publish")

@@ -1,4 +1,4 @@
-"""Writes which files an output was made from, in the syntax of make; does not know what is in them."""
+"""Writes and reads which files an output was made from, in the syntax of make; does not know what is in them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from relaybuild.errors import UserError
 
 # A backslash stands for itself unless it precedes what it would make literal.
 _LITERAL = r"(\\*)([ #])"
+# Characters of a name; a line's end with a backslash before it is none.
+_NAME = re.compile(r"(?:(?:\\\\)*\\[ #]|(?:\\\\)+(?=[\s#])|\\+(?![\s#\\])|[^\s\\])+")
 
 
 def depfile_text(output: Path, inputs: Iterable[Path]) -> str:
@@ -24,6 +26,18 @@ def depfile_text(output: Path, inputs: Iterable[Path]) -> str:
 def write_depfile(path: Path, output: Path, inputs: Iterable[Path]) -> None:
     """Put that rule into a file, which is left alone if it holds it already. Raises UserError."""
     write_if_changed(path, depfile_text(output, inputs))
+
+
+def read_depfile(text: str) -> tuple[str, ...]:
+    """The inputs of the one rule in such a text, which compilers write, too; none where it is no rule."""
+    words = [match[0] for match in _NAME.finditer(text)]
+    colon = next((number for number, word in enumerate(words) if word.endswith(":")), len(words))
+    return tuple(map(_plain, words[colon + 1 :]))
+
+
+def _plain(word: str) -> str:
+    """A name without what makes its characters literal."""
+    return re.sub(_LITERAL, lambda match: "\\" * (len(match[1]) // 2) + match[2], word).replace("$$", "$")
 
 
 def _name(path: Path) -> str:

@@ -16,7 +16,7 @@ from relaybuild.build.files import writing
 from relaybuild.build.library_spec import Compilers, LibrarySpec, Unit, unique_units
 from relaybuild.build.moment import Moment
 from relaybuild.build.ninja import FinishedEdge, RunningNinja
-from relaybuild.build.object_layer import KnownObject, ObjectLayer
+from relaybuild.build.object_layer import Keeping, KnownObject, ObjectLayer
 from relaybuild.build.process import tool_environment
 from relaybuild.build.toolchain import Toolchain
 from relaybuild.build.workspace import Workspace
@@ -37,7 +37,7 @@ class HeadStart:
     _layer: ObjectLayer | None = None
     _running: RunningNinja | None = None
     _claims: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
-    _start: Moment | None = None
+    _keeping: Keeping | None = None
 
     @property
     def units(self) -> Sequence[Unit]:
@@ -59,9 +59,16 @@ class HeadStart:
             return
         self.workspace.write_sources(self.workspace.units)
         self.workspace.write_rules(self.making)
-        with writing(self.workspace.directory):
-            self._start = Moment.now(self.workspace.directory)
+        if self._layer is not None:
+            with writing(self.workspace.directory):
+                start = Moment.now(self.workspace.directory)
+            self._keeping = self._layer.keeping([known for known in self.objects if self.makes(known.unit)], start)
         self._running = self.workspace.start_compiling(jobs)
+
+    def advance(self) -> None:
+        """Keep what the compilers have made by now; raises UserError."""
+        if self._running is not None and self._keeping is not None:
+            self._running.advance(self._keeping.keep)
 
     def finish(self, into: Workspace) -> tuple[FinishedEdge, ...]:
         """Wait for the compilers, keep what they made, and move it to where the build `into` has its objects.
@@ -71,9 +78,9 @@ class HeadStart:
         if self._running is None:
             return ()
         running, self._running = self._running, None
-        edges = self.workspace.finish(running, None)
-        if self._layer is not None and self._start is not None:
-            self._layer.keep_all([known for known in self.objects if self.makes(known.unit)], edges, self._start)
+        edges = self.workspace.finish(running, None, None if self._keeping is None else self._keeping.keep)
+        if self._keeping is not None:
+            self._keeping.end()
         self._claims.close()
         with writing(into.directory):
             for unit in self.making:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import select
 import shlex
 import subprocess
 import sys
@@ -16,16 +17,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from relaybuild.build.process import run_together, tool_environment
+from relaybuild.build.process import tool_environment
 from relaybuild.build.which import which
 from relaybuild.dataclass import dataclass
 from relaybuild.errors import InternalError, ToolError, UserError
 
 _WIDTH = 110
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
+_READ_BYTES = 1 << 16
 _STATUS = "[relaybuild %f %t] "
 _STATUS_LINE = re.compile(r"\[relaybuild (\d+) (\d+)\] (.*)")
-_DEPS_LINE = re.compile(r": #deps \d+, deps mtime \d+ \(VALID\)$")
 _FAILED_LINE = re.compile(r"FAILED: (?:\[code=(\d+)\] )?")
 
 
@@ -150,38 +151,64 @@ def find_ninja() -> str:
     return found
 
 
+OnStep: TypeAlias = Callable[[FinishedEdge], None]
+"""Told of each step that has ended well, when it is known that it has."""
+
+
 class RunningNinja:
     """A run of ninja that goes on while its caller does something else; `finish` or `stop` must be called."""
 
     def __init__(self, directory: Path, jobs: int | None, targets: Sequence[str] = ()) -> None:
         """Start bringing `targets` of `directory/build.ninja` up to date, as for `run_ninja`.
 
-        What ninja writes is read in `finish`; of more than some kilobytes, it waits until then.
+        What ninja writes is read in `advance` and `finish`; of more than some kilobytes, it waits until then.
         """
         self._command = [find_ninja(), *(["-j", str(jobs)] if jobs is not None else []), *targets]
         environment = tool_environment() | {"NINJA_STATUS": _STATUS}
-        self._start = time.perf_counter()
+        self._reader = _OutputReader(time.perf_counter())
         self._process = _started(self._command, directory, environment)
+        self._rest = b""
 
-    def finish(self, on_progress: Callable[[int, int], None] | None = None) -> tuple[FinishedEdge, ...]:
+    def advance(self, on_step: OnStep) -> None:
+        """Tell of the steps that have ended by now, without waiting for others."""
+        assert self._process.stdout is not None
+        while select.select([self._process.stdout], [], [], 0)[0] and self._read_some():
+            pass
+        self._reader.tell(on_step)
+
+    def finish(
+        self, on_progress: Callable[[int, int], None] | None = None, on_step: OnStep | None = None
+    ) -> tuple[FinishedEdge, ...]:
         """Wait for the end; returns and raises as `run_ninja`, and stops ninja where that is interrupted."""
-        reader = _OutputReader(self._start, on_progress)
         with self._process as process:
             try:
-                assert process.stdout is not None
-                for line in process.stdout:
-                    reader.feed(line.rstrip("\n"))
+                while self._read_some(on_progress):
+                    if on_step is not None:
+                        self._reader.tell(on_step)
             except BaseException:
                 process.terminate()
                 raise
-        reader.check(self._command, process.returncode)
-        return tuple(reader.finished)
+        if on_step is not None:
+            self._reader.tell(on_step, is_over=process.returncode == 0)
+        self._reader.check(self._command, process.returncode)
+        return tuple(self._reader.finished)
 
     def stop(self) -> None:
         """End ninja and what it started, if that has not ended yet."""
         with self._process as process:
             if process.poll() is None:
                 process.terminate()
+
+    def _read_some(self, on_progress: Callable[[int, int], None] | None = None) -> bool:
+        """Read what there is, and wait for it where there is nothing yet; False at the end."""
+        assert self._process.stdout is not None
+        data = os.read(self._process.stdout.fileno(), _READ_BYTES)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if not data and self._rest:
+            lines, self._rest = [self._rest], b""
+        for line in lines:
+            self._reader.feed(line.decode(errors="replace"), on_progress)
+        return bool(data)
 
 
 def run_ninja(
@@ -199,33 +226,28 @@ def run_ninja(
     return RunningNinja(directory, jobs, targets).finish(on_progress)
 
 
-def read_dependencies(directory: Path) -> dict[str, tuple[str, ...]]:
-    """What each output was made of when it was last made, as compilers said (`deps`); both as ninja's file has them.
+class Durations:
+    """How long the steps took that a directory's log of ninja names, by output; it may be asked while ninja runs."""
 
-    Outputs that are not any more what was made then are left out. Raises ToolError.
-    """
-    (result,) = run_together([(find_ninja(), "-C", str(directory), "-t", "deps")])
-    result.check("ninja does not tell what outputs were made of")
-    found: dict[str, tuple[str, ...]] = {}
-    for block in result.output.split("\n\n"):
-        head, *lines = block.splitlines() or [""]
-        if match := _DEPS_LINE.search(head):
-            found[head[: match.start()]] = tuple(line.removeprefix("    ") for line in lines)
-    return found
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / ".ninja_log"
+        self._read = 0
+        self._seconds: dict[str, float] = {}
 
-
-def read_durations(directory: Path) -> dict[str, float]:
-    """How many seconds the step that makes each output took when it last ran; empty where ninja's log says nothing."""
-    found: dict[str, float] = {}
-    with contextlib.suppress(OSError):
-        for line in (directory / ".ninja_log").read_text(encoding="utf-8", errors="replace").splitlines():
-            fields = line.split("\t")
-            if len(fields) == 5 and fields[0].isdigit() and fields[1].isdigit():
-                found[fields[3]] = (int(fields[1]) - int(fields[0])) / 1000
-    return found
+    def of(self, output: str) -> float:
+        """How many seconds the step took that makes an output when it last ran; 0 where the log does not say."""
+        with contextlib.suppress(OSError), open(self._path, "rb") as file:
+            file.seek(self._read)
+            whole = file.read().rpartition(b"\n")[0]
+            self._read += len(whole) + 1 if whole else 0
+            for line in whole.decode(errors="replace").splitlines():
+                fields = line.split("\t")
+                if len(fields) == 5 and fields[0].isdigit() and fields[1].isdigit():
+                    self._seconds[fields[3]] = (int(fields[1]) - int(fields[0])) / 1000
+        return self._seconds.get(output, 0.0)
 
 
-def _started(command: Sequence[str], directory: Path, environment: Mapping[str, str]) -> subprocess.Popen[str]:
+def _started(command: Sequence[str], directory: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
             command,
@@ -234,9 +256,7 @@ def _started(command: Sequence[str], directory: Path, environment: Mapping[str, 
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
+            bufsize=0,
         )
     except OSError as error:
         raise ToolError(f"ninja could not be started: {error.strerror}", command=command, returncode=127) from error
@@ -245,23 +265,34 @@ def _started(command: Sequence[str], directory: Path, environment: Mapping[str, 
 class _OutputReader:
     """Follows ninja's output line by line: steps that finished, and what the first failed one printed."""
 
-    def __init__(self, start: float, on_progress: Callable[[int, int], None] | None) -> None:
+    def __init__(self, start: float) -> None:
         self.finished: list[FinishedEdge] = []
         self._start = start
-        self._on_progress = on_progress
+        self._told = 0
+        self._failed: set[int] = set()
         self._other: list[str] = []
         self._failure: list[str] | None = None
         self._failed_step = "a step"
         self._failure_code = 1
         self._in_failure = False
 
-    def feed(self, line: str) -> None:
+    def tell(self, on_step: OnStep, *, is_over: bool = False) -> None:
+        """Tell of the steps that were not told of yet. Of the last one the next line may say that it has failed."""
+        while self._told < len(self.finished) - (0 if is_over else 1):
+            self._told += 1
+            if self._told not in self._failed:
+                on_step(self.finished[self._told - 1])
+
+    def feed(self, line: str, on_progress: Callable[[int, int], None] | None) -> None:
         if match := _STATUS_LINE.fullmatch(line):
             self._in_failure = False
             self.finished.append(FinishedEdge(match[3], time.perf_counter() - self._start))
-            if self._on_progress is not None:
-                self._on_progress(int(match[1]), int(match[2]))
-        elif (match := _FAILED_LINE.match(line)) and self._failure is None:
+            if on_progress is not None:
+                on_progress(int(match[1]), int(match[2]))
+        elif match := _FAILED_LINE.match(line):
+            self._failed.add(len(self.finished))
+            if self._failure is not None:
+                return
             self._failure, self._in_failure = [], True
             self._failed_step = self.finished[-1].description if self.finished else self._failed_step
             self._failure_code = int(match[1] or 1)

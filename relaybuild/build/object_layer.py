@@ -22,7 +22,7 @@ from relaybuild.build.files import writing
 from relaybuild.build.headers import Existence, HeaderList, SearchPath, asked_headers, folders_in, objection_to_text
 from relaybuild.build.library_spec import Unit
 from relaybuild.build.moment import Moment
-from relaybuild.build.ninja import FinishedEdge, read_durations
+from relaybuild.build.ninja import Durations, FinishedEdge
 from relaybuild.build.notes import Notes
 from relaybuild.build.variables import invalidating
 from relaybuild.build.workspace import OBJECT, Workspace, unit_file_of
@@ -95,8 +95,6 @@ class ObjectLayer:
     _texts: dict[str, tuple[str, frozenset[str]]] = field(default_factory=dict)
     _read: dict[tuple[SearchPath, HeaderList], _Read] = field(default_factory=dict)
     _searches: dict[tuple[object, ...], SearchPath] = field(default_factory=dict)
-    _known_before: frozenset[str] = frozenset()
-    _changed: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         self._notes = Notes(self.cache)
@@ -133,31 +131,19 @@ class ObjectLayer:
         looked.remove(first if again.hit is not None else last)
         known.hit, known.digest = again.hit, again.digest
 
-    def keep_all(self, missing: Sequence[KnownObject], edges: Sequence[FinishedEdge], start: Moment) -> None:
-        """Store the objects that were compiled since `start`, in these steps. Raises UserError and ToolError."""
-        ran = {unit_file_of(edge) for edge in edges}
-        dependencies = self.workspace.dependencies()
-        durations = read_durations(self.workspace.directory)
-        # which headers were known before, and which of these have changed meanwhile
-        self._known_before = frozenset(map(str, self.inputs))
-        self._changed = frozenset(map(str, self.inputs.changed()))
-        with writing(self.workspace.directory):
-            for known in missing:
-                unit = known.unit
-                if unit.file_name in ran:
-                    seconds = durations.get(f"obj/{unit.name}.o", 0.0)
-                    self._keep(known, dependencies.get(unit.name, ()), start, seconds)
-                else:
-                    # Ninja found it up to date by its times, which is not enough to share it.
-                    known.digest = digest_file(self.workspace.object(unit))
+    def keeping(self, missing: Sequence[KnownObject], start: Moment) -> Keeping:
+        """What stores these objects while they are compiled, from `start` on."""
+        return Keeping(self, missing, start, frozenset(map(str, self.inputs)))
 
-    def _keep(self, known: KnownObject, dependencies: Sequence[str], start: Moment, seconds: float) -> None:
-        """Store an object that was compiled since `start`, and note what the compiler read.
+    def keep(self, known: KnownObject, start: Moment, known_before: frozenset[str], seconds: float) -> None:
+        """Store an object that was compiled since `start`, and note what the compiler read; it took so many seconds.
 
         Nothing is stored where a header was changed meanwhile, or the object depends on more than the headers.
-        Raises OSError where the object cannot be read.
+        `known_before` are the headers whose digests were known at the start. Raises OSError where the object cannot be
+        read.
         """
         unit, path = known.unit, self.workspace.object(known.unit)
+        dependencies = self.workspace.dependencies(unit, start)
         search = self._search(unit)
         paths, objection = self._paths(unit, dependencies)
         headers = self._list(unit, search, paths, objection or self._objection(unit))
@@ -165,7 +151,7 @@ class ObjectLayer:
         if headers.objection:
             self._write_notes(unit, headers)
             self._count(known, seconds, Storing.BYPASSED, headers.objection)
-        elif self._is_racy(search, headers, paths, start):
+        elif self._is_racy(search, headers, paths, start, known_before):
             self._count(known, seconds, Storing.RACY_INPUT, "a header was changed while it was in use")
         else:
             self._write_notes(unit, headers)
@@ -266,7 +252,14 @@ class ObjectLayer:
                 self._texts[path] = (f"cannot be read: {error.strerror}", frozenset())
         return self._texts[path]
 
-    def _is_racy(self, search: SearchPath, headers: HeaderList, paths: Sequence[str], start: Moment) -> bool:
+    def _is_racy(
+        self,
+        search: SearchPath,
+        headers: HeaderList,
+        paths: Sequence[str],
+        start: Moment,
+        known_before: frozenset[str],
+    ) -> bool:
         """Whether the compiler may have seen other headers than those whose digests we have.
 
         A header that was digested before is compared with what it was; the others must not have been touched.
@@ -274,8 +267,9 @@ class ObjectLayer:
         read = self._read_now(search, headers)
         if len(read.digests) != len(headers.names):
             return True
-        late = [path for path in paths if path not in self._known_before]
-        return not self._changed.isdisjoint(paths) or any(map(start.is_before_change_of, (*late, *read.shadow_paths)))
+        late = [path for path in paths if path not in known_before]
+        early = [Path(path) for path in paths if path in known_before]
+        return any(map(start.is_before_change_of, (*late, *read.shadow_paths))) or bool(self.inputs.changed(early))
 
     def _noted(self, unit: Unit) -> HeaderList:
         """What the unit read when it was last compiled, or, if its text is new, what one in its place read."""
@@ -321,3 +315,32 @@ class ObjectLayer:
         key = known.action.key(self.cache.settings.namespace) if known.action else ""
         executed = Executed(OBJECT, known.unit.file_name, self._slot(known.unit), key, seconds, storing, why)
         self.cache.journal.executed.append(executed)
+
+
+class Keeping:
+    """Stores objects as steps end that make them."""
+
+    def __init__(
+        self, layer: ObjectLayer, missing: Sequence[KnownObject], start: Moment, known_before: frozenset[str]
+    ) -> None:
+        self._layer = layer
+        self._missing = {known.unit.file_name: known for known in missing}
+        self._start = start
+        self._known_before = known_before
+        self._durations = Durations(layer.workspace.directory)
+
+    def keep(self, edge: FinishedEdge) -> None:
+        """Store what a step has made that has ended; raises UserError where a file cannot be read or written."""
+        if (known := self._missing.pop(unit_file_of(edge), None)) is None:
+            return
+        with writing(self._layer.workspace.directory):
+            seconds = self._durations.of(f"obj/{known.unit.name}.o")
+            self._layer.keep(known, self._start, self._known_before, seconds)
+
+    def end(self) -> None:
+        """Take up the rest when ninja has ended: it found them up to date by their times, which is not enough to share
+        them. Raises UserError."""
+        with writing(self._layer.workspace.directory):
+            for known in self._missing.values():
+                known.digest = digest_file(self._layer.workspace.object(known.unit))
+        self._missing.clear()

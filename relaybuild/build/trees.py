@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
 from pathlib import Path
 
@@ -82,7 +82,9 @@ class TreeInputs(Inputs):
         for state, _ in self._trees.values():
             yield from (state.root / prefix for prefix, _ in _visited(state.root, state.wanted))
 
-    def changed(self) -> list[Path]:
+    def changed(self, among: Iterable[Path] | None = None) -> list[Path]:
+        if among is not None:
+            return super().changed(among)
         return [*super().changed(), *(root for root, (state, _) in self._trees.items() if not _is_now(state))]
 
     def _digest(self, state: TreeState) -> Digest:

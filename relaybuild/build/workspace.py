@@ -19,11 +19,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from relaybuild.build.cxx import EXPORTS, EXPORTS_FILE
+from relaybuild.build.depfile import read_depfile
 from relaybuild.build.files import make_folder, no_space, write_if_changed, writing
 from relaybuild.build.forms import Form
 from relaybuild.build.library_spec import Compilers, LibrarySpec, Unit
 from relaybuild.build.link_errors import collision
-from relaybuild.build.ninja import FinishedEdge, NinjaWriter, Ref, RunningNinja, read_dependencies
+from relaybuild.build.moment import Moment
+from relaybuild.build.ninja import FinishedEdge, NinjaWriter, OnStep, Ref, RunningNinja
 from relaybuild.build.relocatable import finish, join_words, local_words
 from relaybuild.build.weights import WeightFiles, put_in_weights, weight_files, write_weights, write_weights_object
 from relaybuild.dataclass import dataclass
@@ -44,8 +46,8 @@ _OWN_FILES = (
     f"{LIBRARY}.rsp",
     _JOINED,
     f"{_JOINED}.rsp",
-    ".ninja_log",
     ".ninja_deps",
+    ".ninja_log",
     ".ninja_lock",
 )
 
@@ -134,7 +136,7 @@ class Workspace:
         """Remove sources and objects of earlier builds that this library does not have; raises UserError."""
         wanted = {*self.weights.sources, self.weights.object}
         for unit in self.units:
-            wanted.update((_source(unit), _object(unit)))
+            wanted.update((_source(unit), _object(unit), _depfile(unit)))
         with writing(self.directory):
             for folder in ("src", "obj"):
                 for entry in os.scandir(self.directory / folder):
@@ -148,9 +150,11 @@ class Workspace:
             for entry in os.scandir(self.directory / "obj"):
                 os.unlink(entry.path)
 
-    def compile(self, jobs: int | None, on_progress: OnProgress | None) -> tuple[FinishedEdge, ...]:
+    def compile(
+        self, jobs: int | None, on_progress: OnProgress | None, on_step: OnStep | None = None
+    ) -> tuple[FinishedEdge, ...]:
         """Make the objects that there are steps for, but not that of the weights; raises ToolError."""
-        return self.finish(self.start_compiling(jobs), on_progress)
+        return self.finish(self.start_compiling(jobs), on_progress, on_step)
 
     def start_compiling(self, jobs: int | None) -> RunningNinja:
         """Begin what `compile` does, and return at once: `finish` must be called, or `stop` of what is returned."""
@@ -160,23 +164,30 @@ class Workspace:
         """Make the library and what it needs; raises ToolError, and UserError where units define the same symbol."""
         return self.finish(RunningNinja(self.directory, jobs, [LIBRARY]), on_progress)
 
-    def finish(self, running: RunningNinja, on_progress: OnProgress | None) -> tuple[FinishedEdge, ...]:
+    def finish(
+        self, running: RunningNinja, on_progress: OnProgress | None, on_step: OnStep | None = None
+    ) -> tuple[FinishedEdge, ...]:
         """Wait for a run of ninja in the directory; raises as `make`."""
         try:
-            return running.finish(on_progress)
+            return running.finish(on_progress, on_step)
         except ToolError as error:
             known = no_space(self.directory) if "No space left on device" in error.output else collision(error.output)
             if known is None:
                 raise
             raise known from error
 
-    def dependencies(self) -> Mapping[str, Sequence[str]]:
-        """Which files the compiler read when it last made an object, by the unit's name; the source is among them.
+    def dependencies(self, unit: Unit, since: Moment) -> tuple[str, ...]:
+        """Which files the compiler has read `since` then to make an object; the source is among them.
 
-        Relative paths begin in the directory. Raises ToolError.
+        Relative paths begin in the directory. None at all where the compiler has not told.
         """
-        found = read_dependencies(self.directory)
-        return {unit.name: found[_object(unit)] for unit in self.units if _object(unit) in found}
+        path = self.directory / _depfile(unit)
+        if not since.is_before_change_of(path):
+            return ()
+        try:
+            return read_depfile(path.read_text(encoding="utf-8", errors="surrogateescape"))
+        except OSError:
+            return ()
 
     def clean(self) -> None:
         """Remove what a build makes, and the directory if nothing else is in it; what cannot be removed stays."""
@@ -243,7 +254,6 @@ class Workspace:
                     ),
                     description=(OBJECT, Ref("in")),
                     depfile=(depfile,),
-                    deps="gcc",
                 )
         ninja.rule(
             "assemble",
@@ -310,6 +320,10 @@ def _source(unit: Unit) -> str:
 
 def _object(unit: Unit) -> str:
     return f"obj/{unit.name}.o"
+
+
+def _depfile(unit: Unit) -> str:
+    return f"{_object(unit)}.d"
 
 
 def _include_flags(include_dirs: Iterable[Path]) -> list[str]:

@@ -7,7 +7,7 @@ is looked up by what it was read as.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -62,9 +62,10 @@ class ModelFiles(Inputs):
     def __iter__(self) -> Iterator[Path]:
         return iter(self._states)
 
-    def changed(self) -> list[Path]:
+    def changed(self, among: Iterable[Path] | None = None) -> list[Path]:
         """The files that are not any more what they were: what was read of them may be of both."""
-        return [path for path, state in self._states.items() if not _is_still(path, state)]
+        states = self._states if among is None else {path: self._states[path] for path in among}
+        return [path for path, state in states.items() if not _is_still(path, state)]
 
 
 @dataclass(frozen=True)
@@ -98,21 +99,16 @@ class OnnxFile:
 
     def weights(self) -> Weights:
         """Its weights, in the order of the file."""
-        given = [Given(self._loader(name, place)) for name, place in self.structure.weights.items()]
-        return Weights(given, self.files)
+        return Weights([self._given(name, place) for name, place in self.structure.weights.items()], self.files)
 
-    def _loader(self, name: str, place: WeightPlace) -> Callable[[], NDArray[Any]]:
-        def load() -> NDArray[Any]:
-            dtype = dtype_name(place.data_type)
-            if dtype is not None and place.span is not None:
-                begin, end = place.span
-                if end - begin == np.dtype(dtype).itemsize * int(np.prod(place.shape)):
-                    array: NDArray[Any] = np.frombuffer(self.data[begin:end], dtype).reshape(place.shape)
-                    return array
-            # whatever is unusual, or wrong, the importer knows
-            return self._loaded.initializer(self._tensors[name])
-
-        return load
+    def _given(self, name: str, place: WeightPlace) -> Given:
+        dtype, span = dtype_name(place.data_type), place.span
+        if dtype is not None and span is not None:
+            begin, end = span
+            if end - begin == np.dtype(dtype).itemsize * int(np.prod(place.shape)):
+                return Given(lambda: np.frombuffer(self.data[begin:end], dtype).reshape(place.shape), is_mapped=True)
+        # whatever is unusual, or wrong, the importer knows
+        return Given(lambda: self._loaded.initializer(self._tensors[name]))
 
     @cached_property
     def _loaded(self) -> LoadedModel:

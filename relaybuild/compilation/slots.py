@@ -27,10 +27,14 @@ Origin: TypeAlias = "int | str"
 
 @dataclass(frozen=True)
 class Given:
-    """One of a model's weights: what gives its array when it is asked for. `digest` is that of its bytes, if known."""
+    """One of a model's weights: what gives its array when it is asked for. `digest` is that of its bytes, if known.
+
+    `is_mapped`: to load it takes no work, and can be done twice.
+    """
 
     load: Callable[[], NDArray[Any]]
     digest: Digest | None = None
+    is_mapped: bool = False
 
 
 class Weights:
@@ -83,6 +87,13 @@ class Weights:
         if origin not in self._digests:
             self._digests[origin] = self._given[origin].digest or digest_bytes(elements(self.array(origin)))
         return self._digests[origin]
+
+    def digest_mapped(self) -> None:
+        """Find out the digests of the weights that are mapped, beside whoever asks for them meanwhile, in order."""
+        for number in reversed(range(len(self._given))):
+            given = self._given[number]
+            if given.is_mapped and number not in self._digests:
+                self._digests[number] = given.digest or digest_bytes(elements(given.load()))
 
     def origin(self, constant: Constant) -> Origin:
         """Where the value of a weight comes from; one that is not known becomes a constant."""

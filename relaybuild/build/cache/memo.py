@@ -10,7 +10,7 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -81,9 +81,10 @@ class Inputs:
         """The SHA-256 of a file that is no input, such as an output of an earlier run, as it is now; raises OSError."""
         return self._look(path)[1]
 
-    def changed(self) -> list[Path]:
-        """The files that are not any more what was digested: no result of this run may be stored."""
-        return [path for path in self._known if not self._is_same(path)]
+    def changed(self, among: Iterable[Path] | None = None) -> list[Path]:
+        """The files that are not any more what was digested, of all or `among` some: no result that was made of them
+        may be stored."""
+        return [path for path in (self._known if among is None else among) if not self._is_same(path)]
 
     def _look(self, path: Path) -> tuple[FileState, Digest, bool]:
         now = self._clock()

@@ -8,8 +8,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from relaybuild.build.depfile import depfile_text, write_depfile
+from relaybuild.build.depfile import depfile_text, read_depfile, write_depfile
 from relaybuild.build.ninja import find_ninja
 from relaybuild.errors import UserError
 
@@ -48,6 +50,35 @@ def test_make_reads_names_without_patterns(tmp_path: Path) -> None:
         set_time(tmp_path / name, later)
         assert subprocess.run(["make", "-q"], cwd=tmp_path, check=False).returncode == 1, name
         set_time(tmp_path / name, later - 20)
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_what_compilers_write_is_read(tmp_path: Path, compiler: str) -> None:
+    if shutil.which(compiler) is None:
+        pytest.skip(f"{compiler} is not installed")
+    names = [name for name in NAMES if "\\" not in name]
+    for name in names:
+        (tmp_path / f"{name}.h").touch()
+    (tmp_path / "main.c").write_text("".join(f'#include "{name}.h"\n' for name in names), encoding="utf-8")
+    run(tmp_path, compiler, "-MD", "-MF", "out dir.d", "-c", "main.c", "-o", "out dir.o")
+    found = read_depfile((tmp_path / "out dir.d").read_text(encoding="utf-8"))
+    own = [name for name in found if not name.startswith("/usr/include/")]
+    assert own == ["main.c", *(f"{name}.h" for name in names)]
+
+
+@given(
+    st.lists(
+        st.text(st.characters(exclude_characters="\n\r\0/", exclude_categories=["C", "Z"]) | st.just(" "), min_size=1)
+    )
+)
+def test_what_was_written_is_read(names: list[str]) -> None:
+    inputs = [Path(f"x{name}y") for name in names]
+    assert read_depfile(depfile_text(Path("out dir"), inputs)) == tuple(map(str, inputs))
+
+
+@pytest.mark.parametrize("text", ["", "no rule\n", "a b c", "out:", "out:\n"])
+def test_what_is_no_rule_has_no_inputs(text: str) -> None:
+    assert read_depfile(text) == ()
 
 
 def test_a_file_that_says_the_same_is_left_alone(tmp_path: Path) -> None:

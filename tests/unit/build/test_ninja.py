@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,13 @@ from hypothesis import strategies as st
 
 from relaybuild.build import ninja as ninja_module
 from relaybuild.build.ninja import (
+    Durations,
+    FinishedEdge,
     NinjaWriter,
     Ref,
+    RunningNinja,
     Word,
     find_ninja,
-    read_dependencies,
-    read_durations,
     run_ninja,
 )
 from relaybuild.errors import InternalError, ToolError, UserError
@@ -217,29 +219,59 @@ def depending(folder: Path) -> None:
     (folder / "build.ninja").write_text(writer.text(), encoding="utf-8")
 
 
-def test_what_steps_read_and_how_long_they_took(tmp_path: Path) -> None:
+def test_how_long_steps_took(tmp_path: Path) -> None:
     depending(tmp_path)
-    assert read_dependencies(tmp_path) == {}
-    assert read_durations(tmp_path) == {}
+    durations = Durations(tmp_path)
+    assert durations.of("a.o") == 0.0
+    run_ninja(tmp_path, 1, None, ["a.o"])
+    first = durations.of("a.o")
+    assert durations.of("b.o") == 0.0
     run_ninja(tmp_path, 1, None)
-    assert read_dependencies(tmp_path) == {
-        name: (f"{name[0]}.c", str(tmp_path / "myheader.h")) for name in ("a.o", "b.o")
-    }
-    durations = read_durations(tmp_path)
-    assert sorted(durations) == ["a.o", "b.o"]
-    assert all(0.0 < seconds < 60.0 for seconds in durations.values())
+    assert durations.of("a.o") == first
+    assert all(0.0 < durations.of(name) < 60.0 for name in ("a.o", "b.o"))
 
 
-def test_what_is_not_any_more_as_it_was_made_has_no_dependencies(tmp_path: Path) -> None:
-    depending(tmp_path)
-    run_ninja(tmp_path, 1, None)
-    (tmp_path / "a.o").unlink()
-    assert list(read_dependencies(tmp_path)) == ["b.o"]
+def test_steps_are_told_of_when_they_have_ended_well(tmp_path: Path) -> None:
+    writer = NinjaWriter()
+    writer.rule("touch", ("touch", Ref("out")), description=("touch", Ref("out")))
+    writer.rule("fail", ("false",), description=("fail", Ref("out")))
+    for name in ("a", "b", "c"):
+        writer.build([name], "touch")
+    writer.build(["d"], "fail", ["a", "b", "c"])
+    (tmp_path / "build.ninja").write_text(writer.text(), encoding="utf-8")
+    told: list[str] = []
+
+    def tell(edge: FinishedEdge) -> None:
+        assert (tmp_path / edge.description.partition(" ")[2]).exists()
+        told.append(edge.description)
+
+    running = RunningNinja(tmp_path, 1)
+    with pytest.raises(ToolError, match="the build step 'fail d' failed"):
+        running.finish(None, tell)
+    assert told == ["touch a", "touch b", "touch c"]
+    told.clear()
+    (tmp_path / "a").unlink()
+    assert [edge.description for edge in RunningNinja(tmp_path, 1, ["a"]).finish(None, tell)] == told == ["touch a"]
 
 
-def test_dependencies_of_a_folder_without_a_project_are_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ToolError, match="does not tell what outputs were made of"):
-        read_dependencies(tmp_path)
+def test_steps_that_have_ended_are_told_of_while_others_run(tmp_path: Path) -> None:
+    writer = NinjaWriter()
+    writer.rule("touch", ("touch", Ref("out")), description=("touch", Ref("out")))
+    writer.rule("wait", ("sh", "-c", "while ! test -e go; do sleep 0.01; done; touch end"), description=("wait",))
+    writer.build(["a"], "touch")
+    writer.build(["b"], "touch", ["a"])
+    writer.build(["end"], "wait", ["b"])
+    (tmp_path / "build.ninja").write_text(writer.text(), encoding="utf-8")
+    told: list[str] = []
+    running = RunningNinja(tmp_path, 1)
+    end = time.monotonic() + 60
+    while not told and time.monotonic() < end:
+        running.advance(lambda edge: told.append(edge.description))
+        time.sleep(0.01)
+    assert told == ["touch a"]
+    (tmp_path / "go").touch()
+    running.finish(None, lambda edge: told.append(edge.description))
+    assert told == ["touch a", "touch b", "wait"]
 
 
 def test_only_the_targets_named_are_made(tmp_path: Path) -> None:
