@@ -95,6 +95,7 @@ class ObjectLayer:
     _texts: dict[str, tuple[str, frozenset[str]]] = field(default_factory=dict)
     _read: dict[tuple[SearchPath, HeaderList], _Read] = field(default_factory=dict)
     _searches: dict[tuple[object, ...], SearchPath] = field(default_factory=dict)
+    _digests: dict[str, Digest | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._notes = Notes(self.cache)
@@ -214,10 +215,12 @@ class ObjectLayer:
         return self._read[key]
 
     def _digest(self, path: str) -> Digest | None:
-        try:
-            return self.inputs.digest(Path(path))
-        except OSError:
-            return None
+        if path not in self._digests:
+            try:
+                self._digests[path] = self.inputs.digest(Path(path))
+            except OSError:
+                self._digests[path] = None
+        return self._digests[path]
 
     def _paths(self, unit: Unit, dependencies: Sequence[str]) -> tuple[list[str], str]:
         """The headers among what a compiler read, and what stands against keeping the object."""

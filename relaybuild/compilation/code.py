@@ -8,6 +8,7 @@ one requires) is part of a key on its own.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -109,17 +110,24 @@ class CodeDigests:
 
 def scan(root: Path) -> dict[str, ModuleCode]:
     """Every module below a package's folder, by dotted name; raises OSError."""
-    files = {_module_name(root, path): path for path in sorted(root.rglob("*.py"))}
+    files = dict(sorted(_files(str(root), root.name)))
     return {name: _module_code(name, path, files.keys()) for name, path in files.items()}
 
 
-def _module_name(root: Path, path: Path) -> str:
-    parts = (root.name, *path.relative_to(root).with_suffix("").parts)
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+def _files(folder: str, package: str) -> Iterator[tuple[str, str]]:
+    """The modules below the folder of a package, by name, and their files."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            name, _, ending = entry.name.rpartition(".")
+            if ending == "py":
+                yield package if name == "__init__" else f"{package}.{name}", entry.path
+            elif not name and entry.is_dir():
+                yield from _files(entry.path, f"{package}.{entry.name}")
 
 
-def _module_code(name: str, path: Path, known: Collection[str]) -> ModuleCode:
-    data = path.read_bytes()
+def _module_code(name: str, path: str, known: Collection[str]) -> ModuleCode:
+    with open(path, "rb", buffering=0) as file:
+        data = file.readall()
     text = data.decode("utf-8")
     imports = {*_imported(_FOR_TYPES.sub("\n", text), known), *_in_folders(name, text, known)}
     return ModuleCode(digest_bytes(data), tuple(sorted(imports)))
