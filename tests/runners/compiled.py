@@ -97,13 +97,15 @@ class Batch:
         """The code of the library, which is not compiled."""
         return generate(self.function(), target, opt_level)
 
-    def compare(self, target: str, *, threads: Sequence[int] = (1,), opt_level: int = 3) -> None:
-        """Fail with every result that differs from the interpreter's."""
+    def compare(
+        self, target: str, *, threads: Sequence[int] = (1,), opt_level: int = 3, optimisation: str | None = None
+    ) -> None:
+        """Fail with every result that differs from the interpreter's; `optimisation` is a flag of the C compiler."""
         if not self.results:
             return
         expected = self.expected()
         problems: list[str] = []
-        for count, found in run(self.function(), self.arguments, target, threads, opt_level):
+        for count, found in run(self.function(), self.arguments, target, threads, opt_level, optimisation):
             problems += [f"{text} ({target}, {count} threads)" for text in self.problems(expected, found)]
         assert not problems, "\n".join(problems)
 
@@ -143,29 +145,38 @@ def generate(function: Function, target: str, opt_level: int = 3) -> GeneratedCo
 
 
 def run(
-    function: Function, arguments: Sequence[Array], target: str, threads: Sequence[int], opt_level: int
+    function: Function,
+    arguments: Sequence[Array],
+    target: str,
+    threads: Sequence[int],
+    opt_level: int,
+    optimisation: str | None = None,
 ) -> Iterator[tuple[int, list[Array]]]:
     """(number of threads, results) of the compiled function, each after a run on NaNs."""
     with tempfile.TemporaryDirectory(prefix="relaybuild-test-") as folder:
         path = Path(folder) / "model.so"
-        build(function, target, opt_level, path)
+        build(function, target, opt_level, path, optimisation)
         for count in threads:
             model = load_module(path, threads=count)
             model.run_list([poisoned(argument) for argument in arguments])
             yield count, model.run_list(arguments)
 
 
-def build(function: Function, target: str, opt_level: int, path: Path) -> None:
+def build(function: Function, target: str, opt_level: int, path: Path, optimisation: str | None = None) -> None:
     """Compile a function to a library that uses all its threads."""
     with threads_wanted_always():
         code = generate(function, target, opt_level)
-    build_together(code, target, path)
+    build_together(code, target, path, optimisation)
 
 
-def build_together(code: GeneratedCode, target: str, path: Path) -> None:
-    """As the driver builds a library, but with all kernels in one unit and less optimised, which compile faster."""
+def build_together(code: GeneratedCode, target: str, path: Path, optimisation: str | None = None) -> None:
+    """As the driver builds a library, but with all kernels in one unit and less optimised, which compile faster.
+
+    By default, only kernels of the best level that this machine runs are optimised across loops.
+    """
+    optimisation = optimisation or ("-O1" if target == runnable_targets()[0] else "-Og")
     kernels = [unit.text for unit in code.units if unit.hot]
-    flags = (*compiler().kernel_cflags, "-O1", *Target.parse(target).cflags)
+    flags = (*compiler().kernel_cflags, optimisation, *Target.parse(target).cflags)
     units = [Unit("kernels", "\n".join(kernels), flags)]
     units += [Unit(unit.name, unit.text) for unit in code.units if not unit.hot]
     include_dirs = (include_dir(), kernel_include_dir())

@@ -74,7 +74,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     folder: Path = config.getoption(_OPTION)
 
-    def compare(self: Batch, target: str, *, threads: Sequence[int] = (1,), opt_level: int = 3) -> None:
+    def compare(
+        self: Batch,
+        target: str,
+        *,
+        threads: Sequence[int] = (1,),
+        opt_level: int = 3,
+        optimisation: str | None = None,
+    ) -> None:
         assert target == TARGET
         if not self.results:
             return
@@ -83,7 +90,7 @@ def pytest_configure(config: pytest.Config) -> None:
             pytest.skip("too large for an emulator")
         place = folder / f"{len(list(folder.iterdir())):04}"
         place.mkdir()
-        compiled.build(self.function(), target, opt_level, place / "model.so")
+        compiled.build(self.function(), target, opt_level, place / "model.so", optimisation)
         test = os.environ["PYTEST_CURRENT_TEST"].rpartition(" ")[0]
         made = (place / "model.so", self.arguments, self.labels, self.exact, expected)
         (place / _RECORD).write_bytes(pickle.dumps(Deferred(test, *made)))

@@ -4,10 +4,59 @@
 #ifndef RELAYBUILD_VECTOR_H_
 #define RELAYBUILD_VECTOR_H_
 
-#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* What kernels use of <math.h> and <string.h>. gcc and clang know these functions, declared or not; to read the headers
+ * would be a quarter of the time that a small kernel takes to compile. */
+#if defined(__GNUC__)
+#define RB_LIBM(name)                                                                                                  \
+  float name##f(float);                                                                                                \
+  double name(double)
+#define RB_LIBM2(name)                                                                                                 \
+  float name##f(float, float);                                                                                         \
+  double name(double, double)
+RB_LIBM(fabs);
+RB_LIBM(sqrt);
+RB_LIBM(floor);
+RB_LIBM(ceil);
+RB_LIBM(trunc);
+RB_LIBM(nearbyint);
+RB_LIBM(exp);
+RB_LIBM(log);
+RB_LIBM(erf);
+RB_LIBM(sin);
+RB_LIBM(cos);
+RB_LIBM(tan);
+RB_LIBM(asin);
+RB_LIBM(acos);
+RB_LIBM(atan);
+RB_LIBM(sinh);
+RB_LIBM(cosh);
+RB_LIBM(tanh);
+RB_LIBM(asinh);
+RB_LIBM(acosh);
+RB_LIBM(atanh);
+RB_LIBM2(pow);
+RB_LIBM2(fmod);
+void *memcpy(void *restrict, const void *restrict, size_t);
+void *memset(void *, int, size_t);
+#ifndef INFINITY
+#define INFINITY __builtin_inff()
+#endif
+#ifndef NAN
+#define NAN __builtin_nanf("")
+#endif
+#ifndef isnan
+#define isnan(x) __builtin_isnan(x)
+#endif
+#ifndef isinf
+#define isinf(x) __builtin_isinf(x)
+#endif
+#else
+#include <math.h>
 #include <string.h>
+#endif
 
 /* With 16 registers a tile leaves none for what the next iterations of a loop load again: gcc would spill it. */
 #if defined(__x86_64__) && !defined(__AVX512F__) && defined(__GNUC__) && !defined(__clang__)
