@@ -6,6 +6,7 @@ only where its index is valid; a `select` on data is computed without branching.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import field
 
@@ -51,6 +52,7 @@ _VECTOR_CALLS = {name: f"rb_{name}" for name in ("max", "min", "pow", "mod", "fl
 _VECTOR_BINARY = {**_VECTOR_INFIX, **_VECTOR_MASKS, **_VECTOR_CALLS}
 _VECTOR_UNARY = {name: f"rb_{name}" for name in UNARY}
 _OWN_FORMS = frozenset({"neg", "not", "isnan", "isinf", "sign", "sigmoid", "rsqrt"})
+_PARENTHESIS = re.compile(r"[()]")
 _LIBM = {name: name for name in UNARY if name not in _OWN_FORMS} | {"abs": "fabs", "round": "nearbyint"}
 """The functions of libm; what `_OWN_FORMS` names is spelled out instead."""
 
@@ -284,9 +286,9 @@ def _strip(text: str) -> str:
     if not (text.startswith("(") and text.endswith(")")) or text.startswith("(rb_v)"):
         return text
     depth = 0
-    for position, char in enumerate(text):
-        depth += (char == "(") - (char == ")")
-        if depth == 0 and position < len(text) - 1:
+    for found in _PARENTHESIS.finditer(text, 0, len(text) - 1):
+        depth += 1 if found.group() == "(" else -1
+        if depth == 0:
             return text
     return text[1:-1]
 

@@ -35,7 +35,18 @@ class Quotient:
     divisor: int
 
     def __str__(self) -> str:
+        return self._text
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _text(self) -> str:
         return f"{self.value.as_factor()} / {self.divisor}"
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((Quotient, self.value, self.divisor))
 
 
 @dataclass(frozen=True)
@@ -46,7 +57,18 @@ class Remainder:
     divisor: int
 
     def __str__(self) -> str:
+        return self._text
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _text(self) -> str:
         return f"{self.value.as_factor()} % {self.divisor}"
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((Remainder, self.value, self.divisor))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +95,13 @@ class Index:
     """A polynomial: `terms` maps sorted products of atoms to non-zero coefficients, sorted; () is the constant."""
 
     terms: tuple[tuple[Monomial, int], ...]
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.terms)
 
     @staticmethod
     def of(value: IndexLike | Axis) -> Index:
@@ -180,7 +209,10 @@ class Index:
         return total
 
     def __add__(self, other: IndexLike) -> Index:
-        return _from_terms([*self.terms, *Index.of(other).terms])
+        right = Index.of(other)
+        if not right.terms or not self.terms:
+            return self if self.terms else right
+        return _from_terms([*self.terms, *right.terms])
 
     __radd__ = __add__
 
@@ -192,6 +224,10 @@ class Index:
 
     def __mul__(self, other: IndexLike) -> Index:
         right = Index.of(other)
+        for index, factor in ((self, right.constant), (right, self.constant)):
+            if factor is not None:
+                # in normal form already
+                return Index(tuple((monomial, each * factor) for monomial, each in index.terms) if factor else ())
         return _from_terms((tuple(sorted(a + b, key=_atom_key)), x * y) for a, x in self.terms for b, y in right.terms)
 
     __rmul__ = __mul__
