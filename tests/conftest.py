@@ -12,10 +12,9 @@ import pytest
 from hypothesis import settings
 from runners import objects
 from runners.command import MODEL, Runner, copy_package
+from runners.fixed_code import fix_code
 
-import relaybuild
 from relaybuild import registry
-from relaybuild.artifact import own_code
 from relaybuild.artifact.key import Unkeyed
 from relaybuild.build.cache_folder import VARIABLE
 from relaybuild.compilation.actions import Actions
@@ -106,10 +105,7 @@ def _cache(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
 @pytest.fixture
 def fixed_code(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Let nobody who edits the checkout while tests run keep these from finding what they have compiled."""
-    folder = tmp_path_factory.mktemp("code")
-    (folder / "code.py").write_text("# stands for all of relaybuild's code\n", encoding="utf-8")
-    monkeypatch.setattr(own_code, "_PACKAGE", folder)
-    monkeypatch.setattr(relaybuild, "IMPORTED_NS", 1 << 63)
+    fix_code(monkeypatch, tmp_path_factory.mktemp("code"))
 
 
 @pytest.fixture(autouse=True)

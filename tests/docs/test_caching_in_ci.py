@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from environments import ROOT, write_command, write_relaybuild
+from runners.small_networks import Network
 
 PAGE = (ROOT / "docs" / "caching.md").read_text(encoding="utf-8")
 _BLOCKS = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
@@ -65,7 +66,7 @@ class Service:
         self.jobs += 1
         place = self.folder / f"job {self.jobs}"
         (place / MODEL).parent.mkdir(parents=True)
-        shutil.copy(ROOT / MODEL, place / MODEL)
+        Network((4,)).save(place / MODEL)
         return Job(self, place, str(self.jobs))
 
     def save(self, name: str, folder: Path, *, replace: bool) -> None:

@@ -62,9 +62,9 @@ def test_processes_with_one_model_compile_it_once(
 
 
 def test_processes_with_models_of_common_kernels_compile_each_kernel_once(
-    run: Runner, runtime_cache: Path, clean: dict[str, bytes], compilations: Compilations
+    run: Runner, clean: dict[str, bytes], compilations: Compilations
 ) -> None:
-    check_run(run.beginning_with(runtime_cache), ["add", "twice"], clean, compilations)
+    check_run(run, ["add", "twice"], clean, compilations)
 
 
 def test_six_processes_make_an_absent_cache_at_once(

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from runners.command import DIGITS, Runner, copy_package
+from runners.command import Runner, copy_package
+from runners.small_networks import Network
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -31,16 +32,22 @@ PATH = re.compile(rb"/[\w.+@-]+(?:/[\w.+@-]+)+")
 def first(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Runner:
     """A compilation that others are to equal."""
     run = Runner(package, tmp_path_factory.mktemp("first"))
-    run.done(*OPTIONS, "--jobs", "2", model=DIGITS)
+    Network((8,)).save(model_of(run))
+    run.done(*OPTIONS, "--jobs", "2", model=model_of(run))
     return run
 
 
-def elsewhere(_first: Runner, folder: Path, _request: pytest.FixtureRequest) -> Runner:
+def model_of(first: Runner) -> Path:
+    """What all compile; it has kernels, weights, and regions of a backend in C."""
+    return first.folder / "network.onnx"
+
+
+def elsewhere(first: Runner, folder: Path, _request: pytest.FixtureRequest) -> Runner:
     """From a copy of relaybuild and of the model in other places, with other folders for all else."""
     work = folder / "an other folder"
     (work / "tmp").mkdir(parents=True)
     copied = work / "renamed.onnx"
-    shutil.copy(DIGITS, copied)
+    shutil.copy(model_of(first), copied)
     run = Runner(copy_package(folder / "package"), work, {"TMPDIR": str(work / "tmp")})
     run.done(*OPTIONS, model=copied, cwd=work)
     return run
@@ -65,13 +72,13 @@ def in_another_environment(first: Runner, folder: Path, _request: pytest.Fixture
     run = Runner(first.package, folder, environ)
     old = os.umask(0o077)
     try:
-        run.done(*OPTIONS, "--jobs", "1", model=DIGITS)
+        run.done(*OPTIONS, "--jobs", "1", model=model_of(first))
     finally:
         os.umask(old)
     return run
 
 
-def by_another_user(_first: Runner, _folder: Path, request: pytest.FixtureRequest) -> Runner:
+def by_another_user(first: Runner, _folder: Path, request: pytest.FixtureRequest) -> Runner:
     """By 'nobody', who may read all that root may, so that it does not matter where Python is; eight at a time."""
     setpriv = shutil.which("setpriv")
     if os.getuid() != 0 or setpriv is None:
@@ -90,8 +97,8 @@ def by_another_user(_first: Runner, _folder: Path, request: pytest.FixtureReques
     for folder in (public / "work", public / "work/out"):
         folder.chmod(0o777)
     # whether a file may be read is asked for without that right
-    shutil.copy(DIGITS, public / "work")
-    run.done(*OPTIONS, "--jobs", "8", model=DIGITS.name, code=("-c", become))
+    shutil.copy(model_of(first), public / "work")
+    run.done(*OPTIONS, "--jobs", "8", model=model_of(first).name, code=("-c", become))
     assert (public / "work/out/model.so").stat().st_uid == int(NOBODY)
     return run
 
@@ -106,7 +113,7 @@ def on_another_day(first: Runner, folder: Path, _request: pytest.FixtureRequest)
     compiler.chmod(0o755)
     begin = f"import os, sys; os.execv({faketime!r}, ['faketime', '-f', '+370d', {sys.executable!r}, *sys.argv[1:]])"
     run = Runner(first.package, folder)
-    run.done(*OPTIONS, "--cc", compiler, model=DIGITS, code=("-c", begin, "-m", "relaybuild"))
+    run.done(*OPTIONS, "--cc", compiler, model=model_of(first), code=("-c", begin, "-m", "relaybuild"))
     return run
 
 

@@ -31,7 +31,7 @@ def @main(%x: Tensor[(2, 3), float32]) {
 
 def copy_package(folder: Path) -> Path:
     """A copy of what runs, in `folder`: what is edited in the checkout while tests run is not another compiler."""
-    ignored = shutil.ignore_patterns("__pycache__", "_share")
+    ignored = shutil.ignore_patterns("*.pyc.*", "_share")
     shutil.copytree(CHECKOUT / "relaybuild", folder / "relaybuild", ignore=ignored)
     shutil.copytree(CHECKOUT / "cmake", folder / "cmake")
     shutil.copy(CHECKOUT / "config.cmake", folder)
