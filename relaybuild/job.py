@@ -120,7 +120,8 @@ class Job:
             return Unkeyed("no cache")
         if self.save_temps is not None:
             return Unkeyed("the sources are to be kept")
-        return artifact_key(self.request, self.toolchain, self._cxx, self.cache, self.configure_folder)
+        meanwhile = None if self.must_hit else _import_numpy
+        return artifact_key(self.request, self.toolchain, self._cxx, self.cache, self.configure_folder, meanwhile)
 
     def _cxx(self) -> CxxCompiler | None:
         """The C++ compiler; None if there is none, which is an error only where it is needed."""
@@ -177,6 +178,11 @@ class Job:
 def import_stages() -> None:
     """Import what a library is made by, which takes longer than most else in the making of a small one."""
     from relaybuild import stages as stages
+
+
+def _import_numpy() -> None:
+    """Import what the stages begin with, and no more: perhaps they are not needed."""
+    import numpy as numpy
 
 
 def _missed_text(event: Looked) -> str:

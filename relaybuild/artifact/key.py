@@ -82,15 +82,17 @@ def artifact_key(
     cxx: Callable[[], CxxCompiler | None],
     cache: Cache,
     cache_dir: Path | None,
+    meanwhile: Callable[[], object] | None = None,
 ) -> Keyed | Unkeyed:
     """The action that a request is, or why it has none.
 
     `cxx` gives the C++ compiler, if there is one; it is asked where backends are on. `cache_dir` is where what CMake
-    found is kept. Raises UserError for flags and configurations with mistakes.
+    found is kept. While a large model is read that is not known yet, `meanwhile` is called. Raises UserError for flags
+    and configurations with mistakes.
     """
     if request.passes.is_observed:
         return Unkeyed("the passes are observed")
-    inputs = TreeInputs(None if cache.folder is None else cache.records)
+    inputs = TreeInputs(None if cache.folder is None else cache.records, meanwhile=meanwhile)
     try:
         builder = _named(request, toolchain)
         for name, digest in model_inputs(request.model, cache, inputs).items():

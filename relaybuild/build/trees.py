@@ -56,9 +56,14 @@ class TreeState:
 class TreeInputs(Inputs):
     """The files and folders that a run reads: each is digested once, and can be asked whether it still is the same."""
 
-    def __init__(self, memory: Memory | None, clock: Callable[[], float] = time.time) -> None:
-        """Without a memory everything is read."""
-        super().__init__(memory, clock)
+    def __init__(
+        self,
+        memory: Memory | None,
+        clock: Callable[[], float] = time.time,
+        meanwhile: Callable[[], object] | None = None,
+    ) -> None:
+        """Without a memory everything is read; `meanwhile` is called once, while the first long file is."""
+        super().__init__(memory, clock, meanwhile)
         self._memory_of_trees = memory
         self._now = clock
         self._trees: dict[Path, tuple[TreeState, Digest]] = {}

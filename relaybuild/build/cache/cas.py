@@ -100,9 +100,19 @@ class BlobStore:
         from concurrent.futures import ThreadPoolExecutor
 
         long_sha256()  # what it loads is what hashes parts fast
+        buffers: list[memoryview] = []
         with open(source, "rb", buffering=0) as file, ThreadPoolExecutor(2) as pool:
+
+            def keep(span: tuple[int, int]) -> Digest:
+                # memory that was used before is fast
+                buffer = buffers.pop() if buffers else memoryview(bytearray(parts.MOST_BYTES))
+                try:
+                    return self.put_bytes(_read_span(file.fileno(), *span, buffer))
+                finally:
+                    buffers.append(buffer)
+
             whole = pool.submit(digest_file, source)
-            kept = list(pool.map(lambda span: self.put_bytes(_read_span(file.fileno(), *span)), spans))
+            kept = list(pool.map(keep, spans))
             digest = whole.result()
         if sum(part.size for part in kept) != digest.size:
             raise OSError(f"'{source}' was changed while it was stored")
@@ -352,11 +362,10 @@ def _listed(path: str | Path) -> tuple[Digest, ...] | None:
         return None
 
 
-def _read_span(file: int, begin: int, end: int) -> memoryview:
-    """What a file has there, less if it ends before; its position stays."""
-    buffer = memoryview(bytearray(end - begin))
+def _read_span(file: int, begin: int, end: int, buffer: memoryview) -> memoryview:
+    """What a file has there, less if it ends before, at the beginning of a buffer; the file's position stays."""
     size = 0
-    while size < len(buffer) and (count := os.preadv(file, [buffer[size:]], begin + size)):
+    while begin + size < end and (count := os.preadv(file, [buffer[size : end - begin]], begin + size)):
         size += count
     return buffer[:size]
 

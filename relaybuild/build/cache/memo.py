@@ -6,6 +6,7 @@ seconds may be written again within one tick of the clock, so nothing is remembe
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -17,6 +18,9 @@ from typing import NamedTuple, Protocol
 from relaybuild.digest import Digest, Hasher, digest_file
 
 RACY_SECONDS = 2.0
+
+LONG_BYTES = 64_000_000
+"""A file so large takes as long to read as a large package to import."""
 
 
 class FileState(NamedTuple):
@@ -61,10 +65,16 @@ class Memory(Protocol):
 class Inputs:
     """The files that a run reads: each is digested once, and can be asked whether it still is what was digested."""
 
-    def __init__(self, memory: Memory | None, clock: Callable[[], float] = time.time) -> None:
-        """Without a memory every file is read."""
+    def __init__(
+        self,
+        memory: Memory | None,
+        clock: Callable[[], float] = time.time,
+        meanwhile: Callable[[], object] | None = None,
+    ) -> None:
+        """Without a memory every file is read. `meanwhile` is called once, while the first long one is."""
         self._memory = memory
         self._clock = clock
+        self._meanwhile = meanwhile
         self._known: dict[Path, tuple[FileState, Digest, bool]] = {}
 
     def digest(self, path: Path) -> Digest:
@@ -93,10 +103,16 @@ class Inputs:
         memory = None if is_racy else self._memory
         if memory is not None and (known := memory.recall(state.name())) is not None and known.size == state.size:
             return state, known, is_racy
-        digest = digest_file(path)
+        digest = self._read(path, state.size)
         if memory is not None and digest.size == state.size and FileState.of(path) == state:
             memory.remember(state.name(), digest)
         return state, digest, is_racy
+
+    def _read(self, path: Path, size: int) -> Digest:
+        if self._meanwhile is None or size < LONG_BYTES:
+            return digest_file(path)
+        work, self._meanwhile = self._meanwhile, None
+        return _read_beside(path, work)
 
     def _is_same(self, path: Path) -> bool:
         state, digest, is_racy = self._known[path]
@@ -106,3 +122,23 @@ class Inputs:
             return not is_racy or digest_file(path) == digest
         except OSError:
             return False
+
+
+def _read_beside(path: Path, work: Callable[[], object]) -> Digest:
+    """The digest of a file, read while some work is done; raises OSError, and what the work raises."""
+    import threading
+
+    found: list[Digest] = []
+
+    def read() -> None:
+        with contextlib.suppress(OSError):
+            found.append(digest_file(path))
+
+    thread = threading.Thread(target=read, name="relaybuild-digest")
+    thread.start()
+    try:
+        work()
+    finally:
+        thread.join()
+    # what went wrong goes wrong again, and is raised here
+    return found[0] if found else digest_file(path)

@@ -10,7 +10,7 @@ from relaybuild.digest import Digest
 SUFFIX = ".parts"
 """Ends the name of a list, which begins with that of the blob."""
 
-MOST_BYTES = 32 << 20
+MOST_BYTES = 8 << 20
 """A part is no larger: it is read as a whole."""
 
 _LEAST_BYTES = 256 << 10

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from relaybuild.build.cache import memo
 from relaybuild.build.cache.memo import FileState, Inputs
-from relaybuild.digest import Digest, digest_bytes
+from relaybuild.digest import Digest, digest_bytes, digest_file
 
 
 class Remembered(dict[str, Digest]):
@@ -44,6 +45,29 @@ def test_a_file_is_read_once(path: Path, tmp_path: Path) -> None:
     # A rename changes the file's ctime, so it is read again, but never under its old name.
     assert not path.exists()
     assert Inputs(memory, later).digest(tmp_path / "renamed") == digest_bytes(b"weights 1")
+
+
+def test_something_is_done_while_the_first_long_file_is_read(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memo, "LONG_BYTES", 100)
+    done = []
+    inputs = Inputs(None, later, lambda: done.append("work"))
+    assert inputs.digest(path) == digest_bytes(b"weights 1")
+    assert done == []
+    for number in range(2):
+        (tmp_path / str(number)).write_bytes(b"%d" % number * 200)
+        assert inputs.digest(tmp_path / str(number)) == digest_bytes(b"%d" % number * 200)
+    assert done == ["work"]
+    with pytest.raises(OSError, match="gone"):
+        Inputs(None, later, lambda: done.append("work")).digest(tmp_path / "gone")
+
+
+def test_a_long_file_that_goes_while_something_is_done_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memo, "LONG_BYTES", 1)
+    monkeypatch.setattr(memo, "digest_file", lambda path: digest_file(Path(f"{path}.gone")))
+    with pytest.raises(FileNotFoundError):
+        Inputs(None, later, lambda: None).digest(path)
 
 
 def test_a_file_that_was_just_written_is_not_remembered(path: Path) -> None:
