@@ -10,6 +10,7 @@ import struct
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, groupby, takewhile
+from operator import add, mul
 from typing import TypeVar
 
 from relaybuild.dataclass import dataclass
@@ -179,7 +180,7 @@ class Tables:
         return scalars.replaced(root, values)
 
     def _weight(self, scalars: ScalarBuilder, node: ScalarExpr, v: Index) -> ScalarExpr:
-        numbers = [_value(scalars, node, x) for x in range(self._extent)]
+        numbers = _values(scalars, node, self._extent)
         ordered = [numbers[start + lane] for start in self._starts for lane in range(self._lanes)]
         table = self._table("float", [c_literal(number, "float32") for number in ordered])
         self._fixed[table] = [_single(part) for part in _parts(ordered, self._lanes)]
@@ -236,7 +237,7 @@ class Tables:
 
     def _columns(self, scalars: ScalarBuilder, load: ScalarExpr) -> list[int]:
         column = _varying(scalars, load.data[1], self._axis)
-        return [_number(scalars, column, x) for x in range(self._extent)]
+        return _numbers(scalars, column, self._extent)
 
     def _begins(self, width: int) -> list[int]:
         """Where parts of `width` lanes of the vectors begin."""
@@ -413,7 +414,7 @@ class _PositionTables:
         assert self._stage is not None
         assert axis.last is not None
         row = self._row(scalars, load.data[1], axis)
-        return [_number(scalars, row, y) // self._stage.strides[-2] for y in range(axis.last + 1)]
+        return [number // self._stage.strides[-2] for number in _numbers(scalars, row, axis.last + 1)]
 
     def rule(self, scalars: ScalarBuilder, index: Sequence[IndexLike], anchor: ScalarExpr | None) -> ScalarExpr:
         """The body's rule, by tables."""
@@ -466,7 +467,7 @@ class _PositionTables:
         for name in _run_time_names(scalars, root):
             scalar = scalars.run_time_indices[name]
             if scalar.op != "load" and scalars.depends_on(scalar, axis) and _is_known(scalars, scalar, axis):
-                points = [int(_value(scalars, scalar, x)) for x in range(axis.last + 1)]
+                points = [int(value) for value in _values(scalars, scalar, axis.last + 1)]
                 scalars.run_time_indices[name] = self._table(scalars, "int32", points, axis)
         pending = [root]
         while pending:
@@ -474,7 +475,7 @@ class _PositionTables:
             if id(node) in values or not scalars.depends_on(node, axis):
                 continue
             if node.dtype == "float32" and _is_known(scalars, node, axis):
-                numbers = [_value(scalars, node, x) for x in range(axis.last + 1)]
+                numbers = _values(scalars, node, axis.last + 1)
                 values[id(node)] = self._table(scalars, "float32", numbers, axis)
             else:
                 pending.extend(node.args)
@@ -520,42 +521,44 @@ def _has_value(node: ScalarExpr) -> bool:
     return node.op in ("const", "index", "range", "select")
 
 
-def _value(scalars: ScalarBuilder, root: ScalarExpr, x: int) -> float:
-    """The value at position `x`, in double precision."""
-    values: dict[int, float] = {}
+def _values(scalars: ScalarBuilder, root: ScalarExpr, count: int) -> list[float]:
+    """The values at the first positions, in double precision."""
+    values: dict[int, list[float]] = {}
     for node in walk(root):
         args = [values[id(arg)] for arg in node.args]
-        values[id(node)] = _apply(scalars, node, args, x)
+        values[id(node)] = _applied(scalars, node, args, count)
     return values[id(root)]
 
 
-def _apply(scalars: ScalarBuilder, node: ScalarExpr, args: Sequence[float], x: int) -> float:
+def _applied(scalars: ScalarBuilder, node: ScalarExpr, args: Sequence[Sequence[float]], count: int) -> list[float]:
     if node.op == "const":
-        return float(node.data) if node.dtype.startswith("float") else int(node.data)
+        return [float(node.data) if node.dtype.startswith("float") else int(node.data)] * count
     if node.op == "index":
-        return _number(scalars, node.data, x)
+        return [*_numbers(scalars, node.data, count)]
     if node.op == "range":
-        index, begin, end = (_number(scalars, each, x) for each in node.data)
-        return begin <= index < end
+        places = zip(*(_numbers(scalars, each, count) for each in node.data))
+        return [begin <= index < end for index, begin, end in places]
     if node.op == "select":
-        return args[1] if args[0] else args[2]
-    return _UNARY[node.data](args[0]) if node.op == "unary" else _BINARY[node.data](args[0], args[1])
+        return [yes if chosen else no for chosen, yes, no in zip(*args)]
+    return [*map(_UNARY[node.data] if node.op == "unary" else _BINARY[node.data], *args)]
 
 
-def _number(scalars: ScalarBuilder, index: Index, x: int) -> int:
-    """The value of an index at position `x`."""
-    total = 0
+def _numbers(scalars: ScalarBuilder, index: Index, count: int) -> list[int]:
+    """The values of an index at the first positions."""
+    totals = [0] * count
     for monomial, coefficient in index.terms:
-        product = coefficient
+        products = [coefficient] * count
         for atom in monomial:
-            product *= _atom_number(scalars, atom, x)
-        total += product
-    return total
+            products = [*map(mul, products, _atom_numbers(scalars, atom, count))]
+        totals = [*map(add, totals, products)]
+    return totals
 
 
-def _atom_number(scalars: ScalarBuilder, atom: Atom, x: int) -> int:
+def _atom_numbers(scalars: ScalarBuilder, atom: Atom, count: int) -> Sequence[int]:
     if isinstance(atom, Quotient):
-        return _number(scalars, atom.value, x) // atom.divisor
+        return [number // atom.divisor for number in _numbers(scalars, atom.value, count)]
     if isinstance(atom, Remainder):
-        return _number(scalars, atom.value, x) % atom.divisor
-    return int(_value(scalars, scalars.run_time_indices[atom.text], x)) if isinstance(atom, Opaque) else x
+        return [number % atom.divisor for number in _numbers(scalars, atom.value, count)]
+    if isinstance(atom, Opaque):
+        return [int(value) for value in _values(scalars, scalars.run_time_indices[atom.text], count)]
+    return range(count)
