@@ -35,4 +35,5 @@ def test_windows(target: str) -> None:
             batch.add(f"max {label}", call("nn.max_pool2d", y, **attrs))
             batch.add(f"avg {label}", call("tanh", call("nn.avg_pool2d", x, **attrs)))
             batch.add(f"avg, padded {label}", call("nn.avg_pool2d", x, count_include_pad=True, **attrs))
-    batch.compare(target, threads=(1, 3))
+    # what gcc makes of a pool when it optimises is tried on a few of them, with all other kernels
+    batch.compare(target, threads=(1, 3), optimisation="-Og")
