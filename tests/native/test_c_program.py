@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from compiling import HEAD, generated, weights_text
 from runners.compiled import threads_wanted_always
+from runners.objects import compiled_once
 
 from relaybuild import driver
 from relaybuild.build.toolchain import probe
@@ -37,14 +38,15 @@ def @weigh(%n: int32) -> int32 {
 RECURSION_MAIN = """
 #include "model.h"
 #include <stdio.h>
-int main(void) {
+#include <stdlib.h>
+int main(int argc, char **argv) {
   int32_t x, y;
   RbInstance *instance;
   const RbModelInfo *info = model_describe();
   DLTensor in = rb_tensor(&info->inputs[0], &x), out = rb_tensor(&info->outputs[0], &y);
   const DLTensor *ins[] = {&in};
   DLTensor *outs[] = {&out};
-  if (model_create(THREADS, &instance)) return 1;
+  if (model_create(argc > 1 ? atoi(argv[1]) : 0, &instance)) return 1;
   for (x = 1; x < 30; x += 7) {
     if (model_run(instance, ins, 1, outs, 1)) return 2;
     printf("%d\\n", (int)y);
@@ -61,7 +63,8 @@ int main(void) {
 CLOSURE_MAIN = """
 #include "model.h"
 #include <stdio.h>
-int main(void) {
+#include <stdlib.h>
+int main(int argc, char **argv) {
   float x = 2, y = 8, z;
   int32_t n = 12, w;
   RbInstance *instance;
@@ -70,7 +73,7 @@ int main(void) {
   DLTensor out[] = {rb_tensor(&info->outputs[0], &z), rb_tensor(&info->outputs[1], &w)};
   const DLTensor *ins[] = {&in[0], &in[1], &in[2]};
   DLTensor *outs[] = {&out[0], &out[1]};
-  if (model_create(THREADS, &instance)) return 1;
+  if (model_create(argc > 1 ? atoi(argv[1]) : 0, &instance)) return 1;
   if (model_run(instance, ins, 3, outs, 2) || model_run(instance, ins, 3, outs, 2)) return 2;
   printf("%.5f %d\\n", z, (int)w);
   model_destroy(instance);
@@ -86,6 +89,9 @@ const RbModelInfo *model_describe(void);
 """
 RECURSION_OUTPUT = "1\n128\n16384\n2097152\n268435456\n"
 CLOSURE_OUTPUT = "8.31972 233\n"
+SANITIZERS = {"address,undefined": (1, 3), "thread": (3,)}
+"""Sanitizers, and numbers of threads: one thread has no races."""
+
 PROGRAMS = [
     pytest.param(RECURSION, RECURSION_MAIN, RECURSION_OUTPUT, id="recursion"),
     pytest.param(CLOSURE, CLOSURE_MAIN, CLOSURE_OUTPUT, id="closure"),
@@ -103,7 +109,7 @@ def test_a_c_program_without_python(text: str, main: str, output: str, tmp_path:
     artifact = driver.compile(parse(HEAD + text), name="model", target="c", jobs=2)
     artifact.export_library(tmp_path / "libmodel.so")
     (tmp_path / "model.h").write_text(artifact.header)
-    (tmp_path / "main.c").write_text(main.replace("THREADS", "0"))
+    (tmp_path / "main.c").write_text(main)
     strict = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic"]
     compiler = str(probe(None).path)
     run([compiler, *strict, "main.c", "-o", "main", "-L.", "-lmodel", "-Wl,-rpath,$ORIGIN"], tmp_path)
@@ -112,21 +118,22 @@ def test_a_c_program_without_python(text: str, main: str, output: str, tmp_path:
     assert "python" not in needed
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
+@pytest.mark.parametrize("sanitizer", SANITIZERS)
 @pytest.mark.parametrize(("text", "main", "output"), PROGRAMS)
-def test_under_the_sanitizers(text: str, main: str, output: str, sanitizer: str, threads: int, tmp_path: Path) -> None:
-    if sanitizer == "thread" and threads == 1:
-        pytest.skip("one thread has no races")
+def test_under_the_sanitizers(text: str, main: str, output: str, sanitizer: str, tmp_path: Path) -> None:
     with threads_wanted_always():
         code = generated(text)
     (tmp_path / "model.h").write_text(DECLARATIONS)
-    (tmp_path / "main.c").write_text(main.replace("THREADS", str(threads)))
+    (tmp_path / "main.c").write_text(main)
     for unit in code.units:
         (tmp_path / f"{unit.name}.c").write_text(unit.text)
     (tmp_path / "weights.c").write_text(weights_text(code))
-    sources = ["main.c", "weights.c", *(f"{unit.name}.c" for unit in code.units), *map(str, model_sources())]
+    compiler = str(probe(None).path)
     flags = ["-std=gnu11", "-O1", "-g", f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all", "-Wall", "-Werror"]
-    folders = [f"-I{include_dir()}", f"-I{kernel_include_dir()}", "-I."]
-    run([str(probe(None).path), *flags, *folders, *sources, "-lm", "-lpthread", "-o", "main"], tmp_path)
-    assert run(["./main"], tmp_path) == output
+    folders = [f"-I{include_dir()}", f"-I{kernel_include_dir()}"]
+    words = [compiler, *flags, *folders]
+    sources = ["main.c", "weights.c", *(f"{unit.name}.c" for unit in code.units)]
+    objects = [str(compiled_once(words, source)) for source in model_sources()]
+    run([*words, "-I.", *sources, *objects, "-lm", "-lpthread", "-o", "main"], tmp_path)
+    for threads in SANITIZERS[sanitizer]:
+        assert run(["./main", str(threads)], tmp_path) == output

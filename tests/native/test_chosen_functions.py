@@ -10,6 +10,8 @@ import pytest
 from compiling import check, compiled
 from runners.compiled import threads_wanted_always
 
+from relaybuild.runtime import load_module
+
 V = "Tensor[(5,), float32]"
 F = f"fn(%y: {V}) -> {V}"
 
@@ -65,17 +67,16 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_chosen_functions(threads: int, tmp_path: Path) -> None:
-    for number, (name, body) in enumerate(PROGRAMS.items()):
-        text = f"{FUNCTIONS}def @main(%x: {V}, %c: bool, %d: bool) {{ {body} }}"
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        with threads_wanted_always():
-            model = compiled(text, folder, threads)
-            for c, d in product((False, True), repeat=2):
-                x = np.asarray([1.0, -2.0, 3.0, 0.5, 2.0], "float32")
-                try:
-                    check(text, model, (x, np.asarray(c), np.asarray(d)))
-                except AssertionError as error:
-                    raise AssertionError(f"a function {name}, {c=}, {d=}") from error
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_chosen_functions(name: str, tmp_path: Path) -> None:
+    text = f"{FUNCTIONS}def @main(%x: {V}, %c: bool, %d: bool) {{ {PROGRAMS[name]} }}"
+    with threads_wanted_always():
+        compiled(text, tmp_path)
+    x = np.asarray([1.0, -2.0, 3.0, 0.5, 2.0], "float32")
+    for threads in (1, 2):
+        model = load_module(tmp_path / "model.so", threads=threads)
+        for c, d in product((False, True), repeat=2):
+            try:
+                check(text, model, (x, np.asarray(c), np.asarray(d)))
+            except AssertionError as error:
+                raise AssertionError(f"{threads=}, {c=}, {d=}") from error

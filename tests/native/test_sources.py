@@ -23,7 +23,7 @@ from relaybuild.ir.op import call_op
 from relaybuild.ir.types import TensorType
 from relaybuild.runtime.spec import TensorSpec
 
-pytestmark = pytest.mark.usefixtures("own_cache", "fixed_code")
+pytestmark = pytest.mark.usefixtures("own_warm_cache", "fixed_code")
 
 SMALL = "def @main(%x: Tensor[(4,), float32], %n: Tensor[(3,), int32], %b: Tensor[(5,), uint8]) {\n"
 SMALL += "  (nn.relu(add(%x, 0.25f)), add(%n, 7), %b)\n}\n"

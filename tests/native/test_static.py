@@ -19,7 +19,7 @@ from relaybuild.build.toolchain import probe
 from relaybuild.errors import UserError
 from relaybuild.runtime import load_module
 
-looked_up = pytest.mark.usefixtures("own_cache", "fixed_code")
+looked_up = pytest.mark.usefixtures("own_warm_cache", "fixed_code")
 
 
 def digits(form: str, **options: Any) -> driver.Artifact:
@@ -64,7 +64,8 @@ def test_programs_that_read_archives_know_the_member(tmp_path: Path) -> None:
         assert (tmp_path / f"{name}.o").read_bytes() == (tmp_path / "object.o").read_bytes()
 
 
-@pytest.mark.parametrize("form", ["static", "object"])
+# the object of an archive is its member
+@pytest.mark.parametrize("form", ["static", pytest.param("object", marks=pytest.mark.slow)])
 def test_equal_input_gives_equal_bytes(tmp_path: Path, form: str) -> None:
     folder = tmp_path / "elsewhere"
     first = content(digits(form, cache_dir=False))
@@ -76,7 +77,7 @@ def test_equal_input_gives_equal_bytes(tmp_path: Path, form: str) -> None:
 
 
 @looked_up
-@pytest.mark.parametrize("form", ["static", "object"])
+@pytest.mark.parametrize("form", ["static", pytest.param("object", marks=pytest.mark.slow)])
 def test_it_is_found_whole(form: str) -> None:
     made, found = digits(form), digits(form)
     assert made.summary["executed"]["link"] == 1

@@ -145,14 +145,14 @@ Library = Callable[[str], Path]
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
-    """The model for a target, compiled once, all in one cache."""
+    """The model for a target, compiled once."""
     folder = tmp_path_factory.mktemp("libraries")
     made: dict[str, Path] = {}
 
     def compiled(target: str) -> Path:
         if target not in made:
             made[target] = folder / f"model{len(made)}.so"
-            artifact = driver.compile(_module(), name="model", target=target, cache_dir=folder / "cache")
+            artifact = driver.compile(_module(), name="model", target=target)
             artifact.export_library(made[target])
         return made[target]
 
@@ -182,6 +182,7 @@ RUNS = [
 ]
 LESS = "this processor offers no more than"
 OFF = "the operating system does not enable it, which leaves"
+PYTHONS = [pytest.param("Nehalem", "x86-64-v2", marks=pytest.mark.slow), ("Haswell", "x86-64-v3")]
 REFUSALS = [
     ("core2duo", "x86-64-v2", f"'sse4.1' and 2 more; {LESS} x86-64"),
     ("core2duo", "x86-64-multi", f"'sse4.1' and 2 more; {LESS} x86-64"),
@@ -211,7 +212,7 @@ def test_a_lesser_processor_is_refused_with_a_sentence(
     assert answer.text.startswith(f"model 'model' was compiled for target '{answer.target}', which needs the ")
 
 
-@pytest.mark.parametrize(("cpu", "picked"), [("Nehalem", "x86-64-v2"), ("Haswell", "x86-64-v3")])
+@pytest.mark.parametrize(("cpu", "picked"), PYTHONS)
 def test_python_loads_the_level_of_its_processor(machines: Machines, library: Library, cpu: str, picked: str) -> None:
     values = np.random.default_rng(1).standard_normal(SHAPE, "float32")
     target, found = machines.from_python(library("x86-64-multi"), values, cpu)
@@ -262,9 +263,10 @@ def test_a_library_of_one_level_does_not_ask(machines: Machines, library: Librar
     assert answer == Answer("x86-64-v2", 0, "right")
 
 
-def test_levels_are_made_of_the_kernels_of_single_ones(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("own_warm_cache", "fixed_code")
+def test_levels_are_made_of_the_kernels_of_single_ones() -> None:
     def compiled(target: str) -> driver.Artifact:
-        return driver.compile(_module(), name="model", target=target, cache_dir=tmp_path)
+        return driver.compile(_module(), name="model", target=target)
 
     def symbols(artifact: driver.Artifact, target: str) -> list[object]:
         return [each["symbol"] for each in artifact.summary["kernels"] if each.get("target", target) == target]

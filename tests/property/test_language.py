@@ -51,29 +51,37 @@ def test_the_text_is_lossless(mod: IRModule) -> None:
     assert_same_result(mod, back)
 
 
+@pytest.mark.parametrize("count", [10, pytest.param(25, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("each", PASSES, ids=lambda each: each.info.name)
-@EXAMPLES
-@given(language_modules())
-def test_passes_keep_meaning_types_and_input(each: Pass, mod: IRModule) -> None:
-    text, kind = print_module(mod), mod["main"].checked_type
-    with PassContext(opt_level=4):
-        after = each(mod)
-    assert print_module(mod) == text
-    verify_module(after, "typed")
-    assert after["main"].checked_type == kind
-    assert_same_result(mod, after)
+def test_passes_keep_meaning_types_and_input(each: Pass, count: int) -> None:
+    @settings(EXAMPLES, max_examples=count)
+    @given(language_modules())
+    def hold(mod: IRModule) -> None:
+        text, kind = print_module(mod), mod["main"].checked_type
+        with PassContext(opt_level=4):
+            after = each(mod)
+        assert print_module(mod) == text
+        verify_module(after, "typed")
+        assert after["main"].checked_type == kind
+        assert_same_result(mod, after)
+
+    hold()
 
 
+@pytest.mark.parametrize("count", [6, pytest.param(12, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("each", PASSES, ids=lambda each: each.info.name)
-@settings(EXAMPLES, max_examples=12)
-@given(language_modules(), st.integers(0, 5))
-def test_passes_can_be_stopped_after_any_change(each: Pass, mod: IRModule, limit: int) -> None:
-    with PassContext(opt_level=4, max_rewrites=limit):
-        after = each(mod)
-    verify_module(after, "typed")
-    assert after["main"].checked_type == mod["main"].checked_type
-    assert limit or structural_equal(after, mod)
-    assert_same_result(mod, after)
+def test_passes_can_be_stopped_after_any_change(each: Pass, count: int) -> None:
+    @settings(EXAMPLES, max_examples=count)
+    @given(language_modules(), st.integers(0, 5))
+    def hold(mod: IRModule, limit: int) -> None:
+        with PassContext(opt_level=4, max_rewrites=limit):
+            after = each(mod)
+        verify_module(after, "typed")
+        assert after["main"].checked_type == mod["main"].checked_type
+        assert limit or structural_equal(after, mod)
+        assert_same_result(mod, after)
+
+    hold()
 
 
 @pytest.mark.parametrize("name", IDEMPOTENT)

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import Result
 
 from cli.conftest import Invoke
 from relaybuild.passes import _base
 from relaybuild.passes.infra import builtin_passes
 from relaybuild.runtime import load_module
 
-pytestmark = pytest.mark.usefixtures("own_cache")
+pytestmark = pytest.mark.usefixtures("own_warm_cache")
 
 PROGRAM = """
 def @unused(%x: Tensor[(2, 3), float32]) {
@@ -117,11 +118,16 @@ def test_timing_is_written(compiled: Invoke, tmp_path: Path) -> None:
     assert whole["seconds"] >= sum(child["seconds"] for child in whole["children"])
 
 
+def last_line(result: Result) -> str:
+    """What is said at the end, before what was found in the cache."""
+    return [line for line in result.stderr.splitlines() if not line.startswith("cache: ")][-1]
+
+
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_rewrites_stop_after_some(compiled: Invoke, program: Path, count: int) -> None:
     result = compiled("--stop-after-rewrite", str(count), "--print-after", "SimplifyExpr", "--verify-each")
     assert result.exit_code == 0, result.stderr
-    last = result.stderr.splitlines()[-1]
+    last = last_line(result)
     wanted = ("no rewrite", "rewrite 1, SimplifyExpr: transpose becomes Var", "rewrite 2, EliminateCommonSubexpr: ")
     assert last.startswith(f"stopped after {wanted[count]}")
     assert (f"{program}:8:" in last) is (count == 1)
@@ -129,7 +135,7 @@ def test_rewrites_stop_after_some(compiled: Invoke, program: Path, count: int) -
 
 
 def test_a_limit_that_is_not_reached_tells_how_many_there_are(compiled: Invoke) -> None:
-    last = compiled("--stop-after-rewrite", "1000").stderr.splitlines()[-1]
+    last = last_line(compiled("--stop-after-rewrite", "1000"))
     assert last.startswith("all ")
     assert last.endswith(" rewrites were made, fewer than --stop-after-rewrite allows")
 
