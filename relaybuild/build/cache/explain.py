@@ -62,12 +62,13 @@ class Cause:
 @dataclass(frozen=True)
 class Explanation:
     """Hits by layer; the causes of a run's misses in the order in which they came up; what was executed again for
-    nothing, and what gave other outputs for equal inputs."""
+    nothing, and what gave other outputs for equal inputs; what came of asking a remote cache."""
 
     hits: Mapping[str, int]
     causes: tuple[Cause, ...]
     cutoffs: tuple[Executed, ...]
     unstable: tuple[Executed, ...]
+    remote: Mapping[str, int] = field(default_factory=dict)
 
     def lines(self) -> list[str]:
         """Lines for people: causes, early cutoffs, what is not deterministic, hits by layer."""
@@ -88,6 +89,7 @@ class Explanation:
             "causes": [cause.to_json() for cause in self.causes],
             "cutoffs": [_name(event) for event in self.cutoffs],
             "unstable": [_name(event) for event in self.unstable],
+            "remote": dict(self.remote),
         }
 
 
@@ -116,6 +118,7 @@ def explain(journal: Journal) -> Explanation:
         tuple(causes.values()),
         tuple(event for event in journal.executed if event.is_same and event.key in changed),
         tuple(event for event in journal.executed if event.is_unstable),
+        journal.remote(),
     )
 
 

@@ -137,7 +137,7 @@ class Journal:
             "errors": _counts(event.reason for event in self.failed),
             "stored_bytes": sum(event.stored_bytes for event in self.executed),
             "seconds_saved": round(sum(event.saved for event in self.looked), 3),
-            "remote": self._remote(),
+            "remote": self.remote(),
         }
 
     def line(self) -> str:
@@ -150,7 +150,7 @@ class Journal:
         if total - hits:
             reasons = dict.fromkeys(event.reason.value for event in self.looked if event.reason is not None)
             parts.append(f"{total - hits} {'miss' if total - hits == 1 else 'misses'}: {', '.join(reasons)}")
-        if remote := self._remote():
+        if remote := self.remote():
             hit, stored = (remote.get(answer.value, 0) for answer in (Answer.HIT, Answer.STORED))
             rest = f", left alone: {held} not asked for" if (held := remote.get(Answer.HELD_BACK.value)) else ""
             parts.append(f"remote: {hit} hit{'' if hit == 1 else 's'}, {stored} stored{rest}")
@@ -158,8 +158,8 @@ class Journal:
             parts.append(f"errors: {', '.join(_error_texts(self.failed))}")
         return ", ".join(parts)
 
-    def _remote(self) -> dict[str, int]:
-        """Counts of what came of asking a remote cache, and the bytes."""
+    def remote(self) -> dict[str, int]:
+        """Counts of what came of asking a remote cache, and the bytes; empty where none was asked."""
         if not self.asked:
             return {}
         read, written = sum(each.read_bytes for each in self.asked), sum(each.written_bytes for each in self.asked)

@@ -12,6 +12,7 @@ import pytest
 
 from build.cache.conftest import action
 from relaybuild.build.cache.action import Action
+from relaybuild.build.cache.explain import explain
 from relaybuild.build.cache.hit import Hit, Miss
 from relaybuild.build.cache.journal import MissReason, Storing
 from relaybuild.build.cache.record import Result
@@ -249,6 +250,7 @@ def test_a_server_that_fails_is_left_alone_for_the_rest_of_the_run(machines: Mac
     assert {event.reason for event in cache.journal.looked} == {MissReason.REMOTE_UNAVAILABLE, MissReason.NEVER_SEEN}
     assert remote(cache)["not_asked"] >= 20 - len(unavailable)
     assert f"left alone: {remote(cache)['not_asked']} not asked for" in cache.journal.line()
+    assert explain(cache.journal).to_json()["remote"] == remote(cache)
     server.is_well()
     assert "stored" in remote(made(machines("b")))
 
