@@ -67,6 +67,11 @@ def test_everything_once_with_address_sanitizer(program: Path, text_file: str) -
     assert run(program, "check", text_file) == ""
 
 
+def test_eight_threads_with_address_sanitizer(program: Path, text_file: str) -> None:
+    assert run(program, "threads", text_file) == ""
+
+
+@pytest.mark.slow
 def test_eight_threads_with_thread_sanitizer(folder: Path, text_file: str) -> None:
     assert run(build(folder / "threads", SOURCES, "-fsanitize=thread"), "threads", text_file) == ""
 

@@ -212,9 +212,9 @@ class TestRoundTrip:
         assert not structural_equal(shared, twice)
         assert structural_equal(parse(print_module(IRModule.from_expr(twice)))["main"], twice)
 
-    def test_long_chains_of_every_kind(self) -> None:
+    @pytest.mark.parametrize("length", [4_000, pytest.param(20_000, marks=pytest.mark.slow)])
+    def test_long_chains_of_every_kind(self, length: int) -> None:
         x = var("x", (3,))
-        length = 20_000
         calls: Expr = x
         fields: Expr = x
         lets: Expr = x

@@ -155,9 +155,9 @@ def test_comments_cannot_be_ended_by_what_they_hold() -> None:
     assert structural_equal(parse_expr(text), const(1))
 
 
-def test_depth_of_every_construct() -> None:
+@pytest.mark.parametrize("depth", [4_000, pytest.param(20_000, marks=pytest.mark.slow)])
+def test_depth_of_every_construct(depth: int) -> None:
     """TP02: depth is bounded by memory alone."""
-    depth = 20_000
     condition, x = Var("c", TensorType((), "bool")), Var("x", INT)
     branches: Expr = x
     closures: Expr = x

@@ -22,13 +22,16 @@ BUILDS = {
     "thread, portable wait": ("-fsanitize=thread", "-DRB_PORTABLE_WAIT=1"),
 }
 
+TRIED = [pytest.param(build, marks=pytest.mark.slow if build == "portable wait" else ()) for build in BUILDS]
+"""Builds: that wait is seen where a sanitizer looks at it, too."""
 
-@pytest.mark.parametrize("build", BUILDS)
+
+@pytest.mark.parametrize("build", TRIED)
 def test_stress(build: str, tmp_path: Path) -> None:
     run_consumer("stress", build, tmp_path, *(["--no-fork"] if build.startswith("thread") else []))
 
 
-@pytest.mark.parametrize("build", BUILDS)
+@pytest.mark.parametrize("build", TRIED)
 def test_thread_pools_of_the_application(build: str, tmp_path: Path) -> None:
     run_consumer("pools", build, tmp_path)
 
