@@ -31,6 +31,7 @@ _BY_PHRASE = {
     "http2 header with status: 429": Reason.BUSY,
     "http2 header with status": Reason.PROTOCOL,
     "message larger than max": Reason.TOO_LARGE,
+    "deadline exceeded": Reason.TIMEOUT,
     "rst_stream": Reason.BROKEN,
     "stream removed": Reason.BROKEN,
     "goaway": Reason.BROKEN,

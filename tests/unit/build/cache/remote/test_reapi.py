@@ -462,6 +462,8 @@ def test_what_the_library_says_itself() -> None:
         ("Received RST_STREAM with error code 2", Reason.BROKEN),
     ):
         assert failure_of("UNAVAILABLE", detail).reason is reason
+    removed = "Stream removed (Deadline Exceeded)"
+    assert failure_of("DEADLINE_EXCEEDED", removed).reason is Reason.TIMEOUT
     assert len(failure_of("INTERNAL", "x" * 10_000).detail) < 400
     assert failure_of("UNAVAILABLE", "", b"no status").retry_after is None
 
