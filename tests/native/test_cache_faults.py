@@ -278,7 +278,9 @@ PERMISSIONS: dict[str, tuple[Callable[[Path], None], str]] = {
 }
 
 
-@pytest.mark.parametrize("who", PERMISSIONS)
+@pytest.mark.parametrize(
+    "who", ["of somebody else", "written by all", pytest.param("written by a group", marks=pytest.mark.slow)]
+)
 def test_a_folder_that_others_can_write_is_refused_unless_it_is_shared(shared: Runner, run: Runner, who: str) -> None:
     change, message = PERMISSIONS[who]
     change(run.beginning_with(shared.folder / "cache").folder / "cache")
