@@ -49,10 +49,10 @@ class Deferred:
         return [f"{self.test}: {text}" for text in batch.problems(self.expected, found)]
 
 
-def defer(folder: Path, tests: str, timeout: float = 900) -> list[Deferred]:
-    """Run tests (a file or a folder) for the other target in a process of its own, and find what they left."""
+def defer(folder: Path, tests: Sequence[str], timeout: float = 900) -> list[Deferred]:
+    """Run tests (files and folders) for the other target in a process of its own, and find what they left."""
     root = Path(__file__).parents[2]
-    command = [sys.executable, "-m", "pytest", "-p", "runners.deferred", _OPTION, folder, "-k", TARGET, tests]
+    command = [sys.executable, "-m", "pytest", "-p", "runners.deferred", _OPTION, folder, "-k", TARGET, *tests]
     paths = os.pathsep.join([str(root / "tests"), str(root), os.environ.get("PYTHONPATH", "")])
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs models' libraries through the C interface: replay FILE, whose lines are LIBRARY THREADS INPUTS. It knows no
- * model and no expected result.
+ * Runs models' libraries through the C interface: replay FILE, whose lines are LIBRARY THREADS INPUTS VARIABLE=VALUE...
+ * It knows no model and no expected result.
  *
  * INPUTS is a file of the inputs' bytes, one input behind the other. Each library runs on NaNs first and then on its
  * inputs, in a process of its own. Of each, a line is printed (status, target, number of bytes), and then as many
@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MAX_PATH = 512, MAX_TENSORS = 4096, ALIGNMENT = 64 };
+enum { MAX_LINE = 4096, MAX_PATH = 512, MAX_TENSORS = 4096, ALIGNMENT = 64 };
 
 typedef struct Job {
   char library[MAX_PATH], inputs[MAX_PATH];
@@ -119,16 +119,30 @@ static void run_job(const Job *job) {
   api->destroy(instance);
 }
 
+/* A job from its line; the variables are those of this process from now on. */
+static Job job_of(char *line) {
+  Job job = {{0}, {0}, 0};
+  int end = 0;
+  if (sscanf(line, "%511s %d %511s%n", job.library, &job.threads, job.inputs, &end) != 3) {
+    exit(2);
+  }
+  for (char *word = strtok(line + end, " \n"); word; word = strtok(NULL, " \n")) {
+    putenv(word);
+  }
+  return job;
+}
+
 int main(int argc, char **argv) {
-  Job job;
+  static char line[MAX_LINE];
   FILE *jobs = argc == 2 ? fopen(argv[1], "r") : NULL;
   if (!jobs) {
     return 2;
   }
-  while (fscanf(jobs, "%511s %d %511s", job.library, &job.threads, job.inputs) == 3) {
+  while (fgets(line, sizeof line, jobs)) {
     fflush(stdout);
     const pid_t child = fork();
     if (child == 0) {
+      const Job job = job_of(line);
       run_job(&job);
       fflush(stdout);
       _exit(0);

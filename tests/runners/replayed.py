@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -21,11 +21,12 @@ SOURCE = Path(__file__).with_name("replay.c")
 
 @dataclass(frozen=True)
 class Job:
-    """A library, the arguments of a run, and with how many threads."""
+    """A library, the arguments of a run, with how many threads, and environment variables (no spaces in them)."""
 
     library: Path
     arguments: Sequence[Array]
     threads: int = 1
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -48,9 +49,7 @@ class Answer:
         ]
 
 
-def replay(
-    jobs: Sequence[Job], *, cpu: str, environ: Mapping[str, str] | None = None, timeout: float = 600
-) -> list[Answer]:
+def replay(jobs: Sequence[Job], *, cpu: str, timeout: float = 600) -> list[Answer]:
     """The answers of all jobs, in one start of a machine with a processor that Bochs has.
 
     Skips the test where there is no such machine.
@@ -67,9 +66,10 @@ def replay(
                 shutil.copy(job.library, folder / libraries[job.library])
             inputs = folder / f"inputs{number}"
             inputs.write_bytes(b"".join(argument.tobytes() for argument in job.arguments))
-            lines.append(f"{libraries[job.library]} {job.threads} {inputs.name}\n")
-        (folder / "jobs").write_text("".join(lines))
-        ended = run_emulated(folder, ["./replay", "jobs"], cpu=cpu, environ=environ, timeout=timeout)
+            variables = (f"{name}={value}" for name, value in job.variables.items())
+            lines.append(" ".join([libraries[job.library], str(job.threads), inputs.name, *variables]))
+        (folder / "jobs").write_text("".join(f"{line}\n" for line in lines))
+        ended = run_emulated(folder, ["./replay", "jobs"], cpu=cpu, timeout=timeout)
     assert ended.code == 0, (ended.code, ended.err)
     answers = []
     rest = ended.out
