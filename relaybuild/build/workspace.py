@@ -241,6 +241,7 @@ class Workspace:
         """
         toolchain, cxx, spec = self.compilers.c, self.compilers.cxx, self.spec
         depfile = Ref("out", suffix=".d")
+        # distcc leaves out the folder of the output where no target is named, and ninja then makes the object again
         for language, compiler in (("c", toolchain), ("c++", cxx)):
             if compiler is not None:
                 ninja.rule(
@@ -250,7 +251,7 @@ class Workspace:
                         *compiler.cflags,
                         *_include_flags(spec.include_dirs),
                         Ref("flags"),
-                        *("-MD", "-MF", depfile, "-c", Ref("in"), "-o", Ref("out")),
+                        *("-MD", "-MF", depfile, "-MQ", Ref("out"), "-c", Ref("in"), "-o", Ref("out")),
                     ),
                     description=(OBJECT, Ref("in")),
                     depfile=(depfile,),
