@@ -16,18 +16,39 @@ from runners.consumer import Consumer
 PLACE = "Ort mit Ümläuten/an environment"
 """Where the environment is in the end: with what has to be quoted, and what is no ASCII."""
 
+NOBODYS_MODEL = '#[version = "0.0.5"]\ndef @main(%x: Tensor[(3, 11), float32]) { add(%x, %x) }\n'
+
 
 @pytest.fixture(scope="session")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """An environment with relaybuild's wheel, built and installed once for all processes that run tests."""
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of all processes that run tests."""
     base = tmp_path_factory.getbasetemp()
-    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "installed"
-    shared.mkdir(exist_ok=True)
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "installed"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def installed(shared: Path) -> Environment:
+    """An environment with relaybuild's wheel, built and installed once for all processes that run tests."""
     place = shared / PLACE
     with _locked(shared / "lock"):
         if not place.exists():
             _install(shared / "work", place)
     return Environment(place)
+
+
+@pytest.fixture(scope="session")
+def runtime_cache(shared: Path, installed: Environment) -> Path:
+    """A cache with the objects that libraries of all models have in common, in C and in C++, and no test's model.
+
+    Tests go on with copies: this stays as it is.
+    """
+    folder = shared / "cache"
+    with _locked(shared / "lock"):
+        if not folder.exists():
+            _fill(installed, folder)
+    return folder
 
 
 @contextlib.contextmanager
@@ -49,6 +70,16 @@ def _install(work: Path, place: Path) -> None:
     first.rename(place)
 
 
+def _fill(environment: Environment, folder: Path) -> None:
+    work = folder.with_name("filling")
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir()
+    (work / "nobodys.relay").write_text(NOBODYS_MODEL)
+    command = "python -m relaybuild compile nobodys.relay -o nobodys.so --target c -DUSE_EXAMPLE_JSON=ON".split()
+    environment.run(*command, "--cache-dir", work / "cache", folder=work)
+    (work / "cache").rename(folder)
+
+
 @pytest.fixture(scope="session")
 def wheel(installed: Environment) -> Path:
     """The wheel that was installed."""
@@ -63,8 +94,9 @@ def changeable(installed: Environment, tmp_path: Path) -> Environment:
 
 
 @pytest.fixture
-def consumer(installed: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Consumer:
-    """An empty project in a folder with a space in its name, with a cache of its own."""
+def consumer(installed: Environment, runtime_cache: Path, tmp_path: Path) -> Consumer:
+    """An empty project in a folder with a space in its name, with a cache of its own, which has the runtime."""
     folder = tmp_path / "my project"
     folder.mkdir()
+    shutil.copytree(runtime_cache, tmp_path / "cache")
     return Consumer(installed, folder, {"RELAYBUILD_CACHE_DIR": str(tmp_path / "cache")})
