@@ -166,8 +166,7 @@ def test_an_installed_backend_counts(changing: Consumer, generator: str, tmp_pat
     assert did(one) == set()
 
 
-@pytest.mark.parametrize("options", [(), ("--no-compile",)])
-@pytest.mark.parametrize("generator", GENERATORS[:2])
+@pytest.mark.parametrize(("generator", "options"), [("Ninja", ()), ("Unix Makefiles", ("--no-compile",))])
 def test_another_relaybuild_of_the_same_version(
     changing: Consumer, wheel: Path, generator: str, options: tuple[str, ...], tmp_path: Path
 ) -> None:
