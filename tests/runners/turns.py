@@ -1,7 +1,7 @@
 """A plugin of pytest: where not all tests can be run, each has its turn; knows no test.
 
 `pytest -p runners.turns --turn TEXT --within SECONDS` runs the files in an order that the text decides, and skips the
-tests that would begin later than that many seconds after the first. With another text each time (a commit, say) all
+tests that would begin later than that many seconds after pytest has. With another text each time (a commit, say) all
 are run in the long run, and with the same one the same order comes again.
 """
 
