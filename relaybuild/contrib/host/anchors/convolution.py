@@ -48,10 +48,6 @@ MUCH_FASTER = 0.78
 """Ratio of estimated times above which a form with pixels in the lanes is not worth it: it was measured to gain
 nothing."""
 
-WORTH_ITS_WEIGHTS = 0.85
-"""Ratio of estimated times below which Winograd's form is taken, whose weights are four times as many: in the library,
-and to be read from memory, which more threads do not make faster."""
-
 
 def is_depthwise(call: Call) -> bool:
     """Whether each output channel reads the one input channel of its number."""
@@ -122,7 +118,7 @@ def needs(call: Call, is_weight: Sequence[bool], setting: Setting) -> tuple[Need
 
 
 def winograd_of(call: Call, setting: Setting) -> Winograd | None:
-    """The Winograd form of a convolution, where there is one that is so much faster that it is worth its weights."""
+    """The Winograd form of a convolution, where there is one that is faster."""
     _, _, rows, columns = call.args[1].tensor_type.static_shape
     attrs = call.attrs
     plain = getattr(attrs, "strides", None) == (1, 1) and getattr(attrs, "dilation", None) == (1, 1)
@@ -137,8 +133,8 @@ def winograd_of(call: Call, setting: Setting) -> Winograd | None:
     conv = Conv2D(phases_of(call), (3, 3), channels)
     if channels < FEW_CHANNELS or out_channels < BLOCK:
         return None
-    direct = direct_cycles(conv, out_channels, setting.machine)
-    return winograd if winograd_cycles(winograd, out_blocks, setting.machine) < WORTH_ITS_WEIGHTS * direct else None
+    faster = winograd_cycles(winograd, out_blocks, setting.machine) < direct_cycles(conv, out_channels, setting.machine)
+    return winograd if faster else None
 
 
 def pixels_of(call: Call, setting: Setting) -> PixelConv2D | None:
