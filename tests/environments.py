@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib.machinery
 import os
 import shutil
 import subprocess
@@ -66,7 +66,8 @@ def make_environment(folder: Path, *, with_checkout: bool = True) -> Environment
     Skips the test where pip or setuptools are not installed.
     """
     for name in ("pip", "setuptools"):
-        if importlib.util.find_spec(name) is None:
+        # finders that setuptools adds complain of what other tests have imported
+        if importlib.machinery.PathFinder.find_spec(name) is None:
             pytest.skip(f"{name} is not installed")
     venv.create(folder, symlinks=True)
     made = Environment(folder)
