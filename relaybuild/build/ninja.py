@@ -172,7 +172,10 @@ class RunningNinja:
     def advance(self, on_step: OnStep) -> None:
         """Tell of the steps that have ended by now, without waiting for others."""
         assert self._process.stdout is not None
-        while select.select([self._process.stdout], [], [], 0)[0] and self._read_some():
+        # unlike `select`, it takes descriptors of any number
+        ready = select.poll()
+        ready.register(self._process.stdout, select.POLLIN)
+        while ready.poll(0) and self._read_some():
             pass
         self._reader.tell(on_step)
 

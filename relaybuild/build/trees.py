@@ -6,13 +6,13 @@ folder in which something was written within the last seconds.
 
 from __future__ import annotations
 
+import functools
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
 from pathlib import Path
 
-from relaybuild.build.cache.memo import FileState, Inputs, Memory
+from relaybuild.build.cache.memo import FileState, Inputs
 from relaybuild.dataclass import dataclass
 from relaybuild.digest import Digest, Hasher, digest_file
 
@@ -56,17 +56,9 @@ class TreeState:
 class TreeInputs(Inputs):
     """The files and folders that a run reads: each is digested once, and can be asked whether it still is the same."""
 
-    def __init__(
-        self,
-        memory: Memory | None,
-        clock: Callable[[], float] = time.time,
-        meanwhile: Callable[[], object] | None = None,
-    ) -> None:
-        """Without a memory everything is read; `meanwhile` is called once, while the first long file is."""
-        super().__init__(memory, clock, meanwhile)
-        self._memory_of_trees = memory
-        self._now = clock
-        self._trees: dict[Path, tuple[TreeState, Digest]] = {}
+    @functools.cached_property
+    def _trees(self) -> dict[Path, tuple[TreeState, Digest]]:
+        return {}
 
     def tree(self, root: Path, wanted: Wanted) -> tuple[Digest, TreeState]:
         """The digest of a folder, and the state in which it has it; raises OSError."""
@@ -93,9 +85,9 @@ class TreeInputs(Inputs):
         return [*super().changed(), *(root for root, (state, _) in self._trees.items() if not _is_now(state))]
 
     def _digest(self, state: TreeState) -> Digest:
-        now = self._now()
+        now = self._clock()
         is_racy = any(each.is_racy(now) for _, each in state.files)
-        memory = None if is_racy else self._memory_of_trees
+        memory = None if is_racy else self._memory
         if memory is not None and (known := memory.recall(state.name())) is not None:
             return known
         digest = state.digest()

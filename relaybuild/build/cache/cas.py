@@ -8,10 +8,11 @@ appears under a final name.
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import IO, Any, BinaryIO, NamedTuple
@@ -22,6 +23,9 @@ from relaybuild.build.files import temporary_beside
 from relaybuild.digest import Digest, digest_bytes, digest_file, long_sha256
 
 _CHUNK = 1 << 20
+_OF_THE_PROCESS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""Why files cannot be opened that nothing is wrong with."""
+
 _FOLDER_NAME = r"[0-9a-f]{2}"
 _BLOB_NAME = r"[0-9a-f]{62}"
 
@@ -87,7 +91,7 @@ class BlobStore:
         temporary = self._folder.temporary()
         with open(source, "rb", buffering=0) as file, self._folder.creating(temporary) as copy:
             _copy(file.fileno(), copy)
-            digest = _digest_of(copy)
+            digest = _digest_of([copy])
             os.fchmod(copy, self._folder.blob_mode)
         if self._keep(digest):
             remove(temporary)
@@ -137,7 +141,7 @@ class BlobStore:
                 is_there = send(into)
             if not is_there:
                 raise BlobError(digest, Fault.MISSING)
-            found = _digest_of(copy)
+            found = _digest_of([copy])
             if found != digest:
                 raise BlobError(digest, Fault.TRUNCATED if found.size != digest.size else Fault.ALTERED)
             os.fchmod(copy, self._folder.blob_mode)
@@ -157,16 +161,20 @@ class BlobStore:
 
     def read(self, digest: Digest) -> bytes:
         """The bytes of a blob; raises BlobError, and puts away what is damaged."""
-        with self._opened(digest) as files:
-            data = b"".join(map(_read_all, files))
+        try:
+            data = b"".join(map(_read_all, self._files(digest)))
+        except OSError as error:
+            raise self._damaged(digest, Fault.UNREADABLE) from error
         if digest_bytes(data) != digest:
             raise self._altered(digest)
         return data
 
     def verify(self, digest: Digest) -> None:
         """Read a blob and compare; raises BlobError, and puts away what is damaged."""
-        with self._opened(digest) as files:
-            is_same = _digest_of(*files) == digest
+        try:
+            is_same = _digest_of(self._files(digest)) == digest
+        except OSError as error:
+            raise self._damaged(digest, Fault.UNREADABLE) from error
         if not is_same:
             raise self._altered(digest)
 
@@ -179,8 +187,8 @@ class BlobStore:
         import tempfile
 
         place = self._folder.tmp if self._folder.is_writable else None
-        with self._opened(digest) as files, tempfile.NamedTemporaryFile(dir=place) as copy:
-            for file in files:
+        with tempfile.NamedTemporaryFile(dir=place) as copy:
+            for file in self._files(digest):
                 _copy(file, copy.fileno())
             yield Path(copy.name)
 
@@ -192,15 +200,14 @@ class BlobStore:
         temporary = temporary_beside(target)
         mode = 0o777 if is_executable else 0o666
         try:
-            with self._opened(digest) as files:
-                copy = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, mode)
-                try:
-                    for file in files:
-                        _copy(file, copy)
-                    # The copy is what will be used, so it is what is compared.
-                    is_same = _digest_of(copy) == digest
-                finally:
-                    os.close(copy)
+            copy = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, mode)
+            try:
+                for file in self._files(digest):
+                    _copy(file, copy)
+                # The copy is what will be used, so it is what is compared.
+                is_same = _digest_of([copy]) == digest
+            finally:
+                os.close(copy)
             if not is_same:
                 raise self._altered(digest)
         except BaseException:
@@ -266,34 +273,38 @@ class BlobStore:
         replace = self.has(digest) is Fault.TRUNCATED
         self._folder.publish(temporary, path, replace=replace)
 
-    @contextlib.contextmanager
-    def _opened(self, digest: Digest) -> Iterator[list[int]]:
-        """Descriptors of files that are a blob together, of the right sizes; raises BlobError."""
-        with contextlib.ExitStack() as files:
-            yield self._open_all(digest, files)
+    def _files(self, digest: Digest) -> Iterator[int]:
+        """Descriptors of the files, of the right sizes, that a blob is: each is open until the next one is asked for.
 
-    def _open_all(self, digest: Digest, files: contextlib.ExitStack) -> list[int]:
+        Raises BlobError.
+        """
         try:
-            return [files.enter_context(self._opened_file(digest))]
+            with self._opened(digest) as file:
+                yield file
+            return
         except _Absent:
             listed = self._parts_of(digest)
         if listed is None:
             raise BlobError(digest, Fault.MISSING)
         if sum(part.size for part in listed) != digest.size:
             raise self._damaged(digest, Fault.TRUNCATED)
-        try:
-            return [files.enter_context(self._opened_file(part)) for part in listed]
-        except BlobError as error:
-            raise BlobError(digest, error.fault) from error
+        for part in listed:
+            try:
+                with self._opened(part) as file:
+                    yield file
+            except BlobError as error:
+                raise BlobError(digest, error.fault) from error
 
     @contextlib.contextmanager
-    def _opened_file(self, digest: Digest) -> Iterator[int]:
+    def _opened(self, digest: Digest) -> Iterator[int]:
         """A descriptor of a blob that is one file; raises BlobError."""
         try:
             file = os.open(self.path_of(digest.hex), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError as error:
             raise _Absent(digest, Fault.MISSING) from error
         except OSError as error:
+            if error.errno in _OF_THE_PROCESS:
+                raise BlobError(digest, Fault.UNREADABLE) from error
             raise self._damaged(digest, Fault.UNREADABLE) from error
         try:
             if os.fstat(file).st_size != digest.size:
@@ -399,7 +410,7 @@ def _write_all(file: int, data: bytes) -> None:
         view = view[os.write(file, view) :]
 
 
-def _digest_of(*files: int) -> Digest:
+def _digest_of(files: Iterable[int]) -> Digest:
     """The digest of what open files are together, each from its beginning."""
     state = long_sha256()
     buffer = memoryview(bytearray(_CHUNK))

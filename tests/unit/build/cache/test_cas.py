@@ -6,6 +6,7 @@ import errno
 import io
 import os
 import re
+import resource
 import stat
 import threading
 from collections.abc import Callable
@@ -268,6 +269,52 @@ def test_a_damaged_part_is_never_used_and_can_be_kept_again(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "file"]
     assert blobs.put_file(source, cuts=CUTS) == digest
     assert blobs.read(digest) == source.read_bytes()
+
+
+@pytest.mark.parametrize("use", ["read", "verify"])
+def test_a_blob_that_cannot_be_read_is_no_error_of_the_build(
+    blobs: BlobStore, monkeypatch: pytest.MonkeyPatch, use: str
+) -> None:
+    digest = blobs.put_bytes(DATA)
+
+    def broken(*_arguments: object) -> int:
+        raise OSError(errno.EIO, "broken disk")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cas, "_read_all", broken)
+        patch.setattr(os, "readv", broken)
+        with pytest.raises(BlobError) as caught:
+            getattr(blobs, use)(digest)
+    assert caught.value.fault is Fault.UNREADABLE
+
+
+def test_a_blob_is_not_put_away_by_who_has_too_many_files_open(
+    blobs: BlobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest = blobs.put_bytes(DATA)
+
+    def full(*_arguments: object) -> int:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", full)
+        with pytest.raises(BlobError):
+            blobs.read(digest)
+    assert blobs.read(digest) == DATA
+
+
+def test_of_a_blob_in_many_parts_few_files_are_open(blobs: BlobStore, tmp_path: Path) -> None:
+    source = tmp_path / "file"
+    source.write_bytes(os.urandom(1_000_000) * 30)
+    digest = blobs.put_file(source, cuts=range(1000, 30_000_000, 300_000))
+    assert len(names_of(blobs, digest)) > 50
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 12, before[1]))
+    try:
+        assert blobs.copy_out(digest, tmp_path / "out").read_bytes() == source.read_bytes()
+        blobs.verify(digest)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 @pytest.mark.parametrize("text", [b"", b"no list", b"0" * 64 + b" 12\n", b"0" * 64 + b" 12"])
