@@ -163,25 +163,27 @@ class _Loops:
             row = builder.let_index("row", tile // winograd.tile_columns * TILE)
             column = builder.let_index("column", tile % winograd.tile_columns * TILE)
             with builder.loop("h", BLOCK // lanes) as h:
-                d = builder.declare("rb_v", "d", (POINTS,))
                 e = builder.declare("rb_v", "e", (POINTS,))
                 lane = builder.axis("lane", lanes)
-                with builder.loop("r", 6, unroll=True) as r, builder.loop("c", 6, unroll=True) as c:
-                    index = [
-                        image,
-                        ib * BLOCK + h * lanes + Index.of(lane),
-                        row + r - winograd.padding[0],
-                        column + c - winograd.padding[1],
-                    ]
-                    address = layout.address(index).substitute({lane: 0})
-                    builder.assign(f"{d}[{r * 6 + c}]", f"rb_load(p0 + {address})")
-                with builder.loop("c", 6, unroll=True) as c:
-                    builder.evaluate(f"rb_winograd_input({d} + {c}, 6, {e} + {c}, 6)")
-                with builder.loop("r", 6, unroll=True) as r:
-                    builder.evaluate(f"rb_winograd_input({e} + {r * 6}, 1, {d} + {r * 6}, 1)")
-                with builder.loop("k", POINTS, unroll=True) as k:
-                    address = ((k * in_blocks + ib) * schedule.block + t) * BLOCK + h * lanes
-                    builder.evaluate(f"rb_store(transformed + {address}, {d}[{k}])")
+                # Loops that stay loops: all points at once are more than there are registers, and slow to compile.
+                with builder.loop("c", 6) as c:
+                    d = builder.declare("rb_v", "d", (6,))
+                    with builder.loop("r", 6, unroll=True) as r:
+                        index = [
+                            image,
+                            ib * BLOCK + h * lanes + Index.of(lane),
+                            row + r - winograd.padding[0],
+                            column + c - winograd.padding[1],
+                        ]
+                        address = layout.address(index).substitute({lane: 0})
+                        builder.assign(f"{d}[{r}]", f"rb_load(p0 + {address})")
+                    builder.evaluate(f"rb_winograd_input({d}, 1, {e} + {c}, 6)")
+                with builder.loop("r", 6) as r:
+                    f = builder.declare("rb_v", "f", (6,))
+                    builder.evaluate(f"rb_winograd_input({e} + {r * 6}, 1, {f}, 1)")
+                    with builder.loop("c", 6, unroll=True) as c:
+                        address = (((r * 6 + c) * in_blocks + ib) * schedule.block + t) * BLOCK + h * lanes
+                        builder.evaluate(f"rb_store(transformed + {address}, {f}[{c}])")
 
     def output_group(self, at: tuple[Index, Index, Index], blocks: int) -> None:
         builder, schedule = self.builder, self.schedule
@@ -249,35 +251,33 @@ class _Loops:
                 with builder.branch("1" if certain else f"{tile} < {winograd.tiles}"):
                     row = builder.let_index("row", tile // winograd.tile_columns * TILE)
                     column = builder.let_index("column", tile % winograd.tile_columns * TILE)
-                    m = builder.declare("rb_v", "m", (POINTS,))
                     e = builder.declare("rb_v", "e", (24,))
-                    y = builder.declare("rb_v", "y", (16,))
-                    with builder.loop("k", POINTS, unroll=True) as k:
-                        address = ((k * vectors + b * halves + h) * schedule.block + t) * lanes
-                        builder.assign(f"{m}[{k}]", f"rb_load(products + {address})")
-                    with builder.loop("c", 6, unroll=True) as c:
-                        builder.evaluate(f"rb_winograd_output({m} + {c}, 6, {e} + {c}, 6)")
-                    with builder.loop("r", 4, unroll=True) as r:
-                        builder.evaluate(f"rb_winograd_output({e} + {r * 6}, 1, {y} + {r * 4}, 1)")
-                    self._store_tile((image, block, h, row, column), y, mask, unroll=unroll)
+                    with builder.loop("c", 6) as c:
+                        m = builder.declare("rb_v", "m", (6,))
+                        with builder.loop("r", 6, unroll=True) as r:
+                            address = (((r * 6 + c) * vectors + b * halves + h) * schedule.block + t) * lanes
+                            builder.assign(f"{m}[{r}]", f"rb_load(products + {address})")
+                        builder.evaluate(f"rb_winograd_output({m}, 1, {e} + {c}, 6)")
+                    self._store_tile((image, block, h, row, column), e, mask, unroll=unroll)
         with builder.loop("b", blocks) as b:
             self._zero_rows(image, first_tile, first_block + b)
 
     def _store_tile(
-        self, at: tuple[Index, Index, Index, Index, Index], y: str, mask: str | None, *, unroll: bool
+        self, at: tuple[Index, Index, Index, Index, Index], e: str, mask: str | None, *, unroll: bool
     ) -> None:
+        """The second half of the transform, row by row, and the epilogue; `e` is [4][6]."""
         builder, winograd, lanes = self.builder, self.winograd, self.machine.lanes
         image, block, h, row, column = at
         ragged = winograd.rows % TILE or winograd.columns % TILE
 
         def emit(rows: Index | int, columns: Index | int, *, whole: bool) -> None:
-            with (
-                builder.loop("r", rows, unroll=unroll and whole, last=3) as r,
-                builder.loop("c", columns, unroll=unroll and whole, last=3) as c,
-            ):
-                lane = builder.axis("lane", lanes)
-                index = [image, block * BLOCK + h * lanes + Index.of(lane), row + r, column + c]
-                store(builder, self.body, index, f"{y}[{r * 4 + c}]", lanes, lane, mask)
+            with builder.loop("r", rows, last=3) as r:
+                y = builder.declare("rb_v", "y", (TILE,))
+                builder.evaluate(f"rb_winograd_output({e} + {r * 6}, 1, {y}, 1)")
+                with builder.loop("c", columns, unroll=unroll and whole, last=3) as c:
+                    lane = builder.axis("lane", lanes)
+                    index = [image, block * BLOCK + h * lanes + Index.of(lane), row + r, column + c]
+                    store(builder, self.body, index, f"{y}[{c}]", lanes, lane, mask)
 
         if not ragged:
             emit(TILE, TILE, whole=True)

@@ -64,7 +64,13 @@ def test_equal_workloads_of_operators_have_equal_kernels(checked: None, batch: l
         add_case(gathered, case)
     for target in TARGETS:
         gathered.generate(target)
-    assert SEEN.again
+
+
+def test_kernels_that_come_up_again_are_compared(checked: None) -> None:
+    for value in (1.0, 2.0):
+        before = SEEN.again
+        generate(infer_types(IRModule({"main": block(value)}))["main"], TARGETS[0])
+    assert SEEN.again > before
 
 
 @pytest.mark.parametrize("seed", range(4))
