@@ -15,6 +15,7 @@ from pathlib import Path
 from relaybuild.build.cache.action import Action, ActionBuilder
 from relaybuild.build.cache.hit import DamagedResult
 from relaybuild.build.cache.store import Cache
+from relaybuild.build.early_weights import EarlyWeights
 from relaybuild.build.files import publish, writing
 from relaybuild.build.head_start import HeadStart
 from relaybuild.build.library_spec import Unit
@@ -65,11 +66,14 @@ class CachedBuild:
             if self._is_found(objects):
                 self._finish_steps(begun)
                 return begun
+            # Weights would be one more to work than there may be.
+            place = self._link.expected_place() if self.jobs is None else None
+            early = claims.enter_context(self.workspace.early_weights(place))
             compiled = begun + self._compile_missing(objects)
             if compiled and self._is_found(objects):
                 self._finish_steps(compiled)
                 return compiled
-            linked = self._link_library(objects, compiled)
+            linked = self._link_library(objects, compiled, early)
         return (*compiled, *linked)
 
     def _look_up(self) -> list[KnownObject]:
@@ -184,14 +188,14 @@ class CachedBuild:
                         known.hit = known.digest = None
 
     def _link_library(
-        self, objects: Sequence[KnownObject], compiled: Sequence[FinishedEdge]
+        self, objects: Sequence[KnownObject], compiled: Sequence[FinishedEdge], early: EarlyWeights | None
     ) -> tuple[FinishedEdge, ...]:
         workspace = self.workspace
         self.clock.step(OBJECT)
         workspace.write_weights()
         edges = workspace.make(self.jobs, shifted(self.on_progress, earlier=len(compiled)))
         self.clock.step("link")
-        cuts = workspace.put_in_weights(self.jobs)
+        cuts = workspace.put_in_weights(self.jobs, early)
         self.clock.step("weights")
         if edges:
             with writing(workspace.directory):

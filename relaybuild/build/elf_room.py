@@ -9,6 +9,9 @@ put behind the linked file, and the room becomes a segment of its own, which is 
 
 The table of segments stays in its place, or tools such as strip would ruin the library. The new segment takes the entry
 of a note that came with the room.
+
+Many bytes begin at a coarse place: where the code has changed a little, they are where they were. Who expects that can
+have them written there while the rest is still being made.
 """
 
 from __future__ import annotations
@@ -22,8 +25,15 @@ from typing import BinaryIO
 
 from relaybuild.build.elf import ROOM_NOTE, ROOM_SECTION, page_size
 from relaybuild.build.elf_headers import ALLOC, NOBITS, PROGBITS, SECTION, Headers, Section, read_headers, table
+from relaybuild.build.files import reserve
 from relaybuild.dataclass import dataclass
 from relaybuild.errors import InternalError
+
+LAYOUT = "room.2"
+"""Names how a library is filled: equal files with room become equal libraries under one name."""
+
+_MANY_BYTES = 16 << 20
+_COARSE = 256 << 10
 
 _SEGMENT = struct.Struct("<IIQQQQQQ")
 
@@ -68,8 +78,9 @@ class _Library:
 
     @property
     def place(self) -> int:
-        """Where the bytes of the room go: behind the linked file, in a page of their own."""
-        return -(-self.headers.end // self.page) * self.page
+        """Where the bytes of the room go: behind the linked file, in pages of their own."""
+        step = max(self.page, _COARSE) if is_placed_coarsely(self.sections[self.room].size) else self.page
+        return -(-self.headers.end // step) * step
 
 
 def has_room(path: Path) -> bool:
@@ -78,26 +89,59 @@ def has_room(path: Path) -> bool:
         return _read(file) is not None
 
 
-def fill_room(path: Path, size: int, write: Callable[[BinaryIO], None]) -> bool:
+def is_placed_coarsely(size: int) -> bool:
+    """Whether it can be foreseen where so many bytes go."""
+    return size >= _MANY_BYTES
+
+
+def write_ahead(file: BinaryIO, place: int, size: int, write: Callable[[BinaryIO], None]) -> None:
+    """Fill an empty file that `fill_room` takes over where the room turns out to be at `place`; raises OSError.
+
+    `write` is as for `fill_room`.
+    """
+    _write_data(file, place, size, write)
+
+
+def fill_room(path: Path, size: int, write: Callable[[BinaryIO], None], ahead: Path | None = None) -> bool:
     """Put data into the room of a library; whether that was possible: if not, the file is as it was.
 
-    `write` is called with a file at the place of the data, and must write exactly `size` bytes. Until it is done, the
-    library has room. Raises OSError.
+    `write` is called with a file at the place of the data, and must write exactly `size` bytes. It is not called where
+    the file `ahead`, of `write_ahead`, has them at that place: it becomes the library then. Until the data are there,
+    the library has room. Raises OSError.
     """
     with open(path, "r+b") as file:
         library = _read(file)
         segments = _segments_with_data(library, size) if library is not None else None
         if library is None or segments is None:
             return False
+        if ahead is not None and os.stat(ahead).st_size == library.place + size:
+            _complete(ahead, file, library, segments)
+            os.replace(ahead, path)
+            return True
         file.truncate(library.place)
-        file.seek(library.place)
-        write(file)
-        written = file.tell() - library.place
-        if written != size:
-            raise InternalError(f"the weights are {written} bytes long, but {size} were announced")
-        file.flush()
+        _write_data(file, library.place, size, write)
         _rewrite_headers(file, library, segments)
     return True
+
+
+def _write_data(file: BinaryIO, place: int, size: int, write: Callable[[BinaryIO], None]) -> None:
+    reserve(file, place, size)
+    file.seek(place)
+    write(file)
+    written = file.tell() - place
+    if written != size:
+        raise InternalError(f"the weights are {written} bytes long, but {size} were announced")
+    file.flush()
+
+
+def _complete(ahead: Path, linked: BinaryIO, library: _Library, segments: Sequence[_Segment]) -> None:
+    """Put before the data what was linked."""
+    linked.seek(0)
+    with open(ahead, "r+b") as file:
+        file.write(linked.read(library.place))
+        file.flush()
+        os.fchmod(file.fileno(), os.fstat(linked.fileno()).st_mode & 0o7777)
+        _rewrite_headers(file, library, segments)
 
 
 def _read(file: BinaryIO) -> _Library | None:

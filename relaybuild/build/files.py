@@ -23,6 +23,7 @@ _REASONS = {
     errno.EISDIR: "it is a folder; name a file",
     errno.ENAMETOOLONG: "the name is too long; choose a shorter one",
 }
+_CANNOT_RESERVE = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENODEV)
 
 
 @contextlib.contextmanager
@@ -77,6 +78,20 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], None]) -> None:
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
+
+
+def reserve(file: BinaryIO, begin: int, size: int) -> None:
+    """Take the space that bytes from `begin` on will need, where the file system can; raises OSError if it has not.
+
+    Space that is taken as a whole costs less than taking it page by page, and what was not taken yet when a file is
+    given the name of another is taken then, while everybody waits.
+    """
+    if size and hasattr(os, "posix_fallocate"):
+        try:
+            os.posix_fallocate(file.fileno(), begin, size)
+        except OSError as error:
+            if error.errno not in _CANNOT_RESERVE:
+                raise
 
 
 def check_writable(path: Path) -> None:

@@ -14,19 +14,24 @@ from relaybuild.build.cache.journal import Executed, Storing
 from relaybuild.build.cache.memo import Inputs
 from relaybuild.build.cache.outcome import Parted
 from relaybuild.build.cache.store import Cache
+from relaybuild.build.elf_room import LAYOUT
 from relaybuild.build.files import writing
 from relaybuild.build.forms import Form
 from relaybuild.build.library_spec import Compilers
+from relaybuild.build.notes import Notes
 from relaybuild.build.object_layer import objection_to_flags
 from relaybuild.build.relocatable import join_words
 from relaybuild.build.variables import invalidating
-from relaybuild.build.weights import WeightBlob
+from relaybuild.build.weights import MAX_WEIGHT_BYTES, WeightBlob, can_write_ahead
 from relaybuild.build.workspace import LINK, Workspace
 from relaybuild.dataclass import dataclass
 from relaybuild.digest import Digest, Hasher
 
 OUTPUT = "library"
 """The name of the one output, and of the action."""
+
+_PLACE = "weights-place"
+"""The kind of the notes that say where in a library weights stand."""
 
 _STARTUP_FILES = ("crti.o", "crtbeginS.o", "crtendS.o", "crtn.o", "libgcc.a", "libgcc_eh.a")
 _STARTUP_LIBRARIES = ("c",)
@@ -80,7 +85,26 @@ class LinkLayer:
             self.cache.journal.executed.append(event)
             return
         contents = {OUTPUT: Parted(self.workspace.library, cuts)}
+        self._note_place()
         self.cache.store(self._action(objects), contents, slot=self._slot, seconds=seconds, inputs=self.inputs)
+
+    def expected_place(self) -> int | None:
+        """Where in the library the weights will probably stand: where they did when one of its name was linked."""
+        weights, found = self.workspace.spec.weights, self._place_note
+        if weights is None or not can_write_ahead(weights, self.workspace.weights) or not found.isdigit():
+            return None
+        place = int(found)
+        return place if place < MAX_WEIGHT_BYTES else None
+
+    @property
+    def _place_note(self) -> bytes:
+        return Notes(self.cache).read(_PLACE, self._slot) or b""
+
+    def _note_place(self) -> None:
+        weights = self.workspace.spec.weights
+        if weights is not None and can_write_ahead(weights, self.workspace.weights):
+            place = self.workspace.library.stat().st_size - weights.size
+            Notes(self.cache).write(_PLACE, self._slot, str(place).encode())
 
     @property
     def _slot(self) -> str:
@@ -103,7 +127,7 @@ class LinkLayer:
             builder.input("toolchain/cxx", compilers.cxx.digest)
         if spec.weights is not None:
             builder.input("weights", _weights_digest(spec.weights))
-            builder.option("weights", "assembled" if self.workspace.weights.sources else "in their room")
+            builder.option("weights", "assembled" if self.workspace.weights.sources else LAYOUT)
         builder.option("form", spec.form.value).option("public", spec.public)
         if compilers.objcopy is not None:
             return self._joining_action(builder, compilers.objcopy)

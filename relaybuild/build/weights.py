@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from relaybuild.build.elf import ALIGNMENT, can_write_for, object_room, room_object, write_data_object
-from relaybuild.build.elf_room import fill_room, has_room
+from relaybuild.build.elf_room import fill_room, has_room, is_placed_coarsely
 from relaybuild.build.files import write_atomically, write_if_changed, writing
 from relaybuild.build.toolchain import Toolchain
 from relaybuild.dataclass import dataclass
@@ -105,13 +105,19 @@ def write_weights(directory: Path, weights: WeightBlob, files: WeightFiles, tool
     write_atomically(path, lambda file: _write_view(file, memoryview(room)))
 
 
-def put_in_weights(library: Path, weights: WeightBlob) -> bool:
+def can_write_ahead(weights: WeightBlob | None, files: WeightFiles) -> bool:
+    """Whether it can be foreseen where in a library the weights will be."""
+    return weights is not None and not files.sources and not files.is_joined and is_placed_coarsely(weights.size)
+
+
+def put_in_weights(library: Path, weights: WeightBlob, ahead: Path | None = None) -> bool:
     """Write the weights into a library that was linked with room for them; whether it has them now.
 
-    Raises UserError where it cannot be written.
+    A file `ahead`, of `elf_room.write_ahead`, is used up where it has them in the right place. Raises UserError where
+    the library cannot be written.
     """
     with writing(library):
-        return not has_room(library) or fill_room(library, weights.size, weights.write)
+        return not has_room(library) or fill_room(library, weights.size, weights.write, ahead)
 
 
 def write_weights_object(directory: Path, weights: WeightBlob, files: WeightFiles, toolchain: Toolchain) -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from relaybuild.build.cxx import EXPORTS, EXPORTS_FILE
 from relaybuild.build.depfile import read_depfile
+from relaybuild.build.early_weights import EarlyWeights, early_weights
 from relaybuild.build.files import make_folder, no_space, write_if_changed, writing
 from relaybuild.build.forms import Form
 from relaybuild.build.library_spec import Compilers, LibrarySpec, Unit
@@ -27,13 +28,20 @@ from relaybuild.build.link_errors import collision
 from relaybuild.build.moment import Moment
 from relaybuild.build.ninja import FinishedEdge, NinjaWriter, OnStep, Ref, RunningNinja
 from relaybuild.build.relocatable import finish, join_words, local_words
-from relaybuild.build.weights import WeightFiles, put_in_weights, weight_files, write_weights, write_weights_object
+from relaybuild.build.weights import (
+    WeightFiles,
+    put_in_weights,
+    weight_files,
+    write_weights,
+    write_weights_object,
+)
 from relaybuild.dataclass import dataclass
 from relaybuild.errors import ToolError, UserError
 
 OBJECT, LINK = "object", "link"
 LIBRARY = "library"
 _JOINED = "joined.o"
+_EARLY = f"{LIBRARY}.weights"
 
 _RULES = {"c": "compile", "c++": "compile_cxx"}
 _OBJECTS = "objects"
@@ -43,6 +51,7 @@ _OWN_FILES = (
     _STAMP,
     EXPORTS_FILE,
     LIBRARY,
+    _EARLY,
     f"{LIBRARY}.rsp",
     _JOINED,
     f"{_JOINED}.rsp",
@@ -113,7 +122,15 @@ class Workspace:
         if self.spec.weights is not None:
             write_weights(self.directory, self.spec.weights, self.weights, self.compilers.c)
 
-    def put_in_weights(self, jobs: int | None) -> tuple[int, ...]:
+    def early_weights(self, place: int | None) -> contextlib.AbstractContextManager[EarlyWeights | None]:
+        """Write the weights while the block runs, where they are expected at a place in the library.
+
+        Raises UserError.
+        """
+        make_folder(self.directory)
+        return early_weights(self.directory / _EARLY, place, self.spec.weights)
+
+    def put_in_weights(self, jobs: int | None, early: EarlyWeights | None = None) -> tuple[int, ...]:
         """Put the weights into the library that was linked, if it lacks them; raises UserError and ToolError.
 
         A static library becomes one here. Where in the library something begins that others may hold, too, as far as
@@ -125,7 +142,7 @@ class Workspace:
             return ()
         if weights is None or self.weights.sources:
             return ()
-        if not put_in_weights(self.library, weights):
+        if not put_in_weights(self.library, weights, early.file() if early is not None else None):
             write_weights_object(self.directory, weights, self.weights, self.compilers.c)
             self.make(jobs, None)
             return ()
