@@ -1,33 +1,66 @@
 """A `dataclass` that costs a twentieth to define, for its methods are made when they are needed; knows no class.
 
 The standard library's compiles six methods for each frozen class, about a millisecond: a command that only looks
-something up would spend a third of its time on that. Here the constructor is compiled when it has been called a few
-times, and the other methods are functions over a class's fields. Orders, slots and keyword-only fields are left to the
-standard library.
+something up would spend a third of its time on that. Here a constructor is compiled when it has been called often, the
+other methods are functions over a class's fields, and of annotations no more is looked at than their first word. Orders
+and keyword-only fields are left to the standard library.
 """
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import operator
 import reprlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, Field, FrozenInstanceError
-from typing import TYPE_CHECKING, Any
+from types import MemberDescriptorType
+from typing import TYPE_CHECKING, Any, ClassVar
 
 __all__ = ["dataclass"]
 
 _POST_INIT = "__post_init__"
+_FIELDS = "__dataclass_fields__"
 _PARAMS = "__dataclass_params__"
-_INTERPRETED_CALLS = 3
+_INTERPRETED_CALLS = 50
 """Calls of a constructor that cost less than its compilation."""
 
+_CLASS_VARIABLE = "ClassVar"
+_REFUSED = frozenset(("InitVar", "KW_ONLY"))
 
-def _dataclass(cls: Any = None, /, *, frozen: bool = False, eq: bool = True, repr: bool = True) -> Any:
-    """Like `dataclasses.dataclass`; what `dataclasses.fields` and `replace` say of the class is right."""
+
+@dataclasses.dataclass(init=False, repr=False, eq=False)
+class _Sample:
+    """What the standard library makes of a class is taken from this one, for much of it has no public name."""
+
+    member: int
+    variable: ClassVar[int]
+
+
+_MEMBER, _VARIABLE = (getattr(_Sample, _FIELDS)[name]._field_type for name in ("member", "variable"))
+_REPLACE: Any = vars(_Sample).get("__replace__")
+
+
+def _params(frozen: bool) -> Any:
+    params = copy.copy(getattr(_Sample, _PARAMS))
+    params.frozen = frozen
+    return params
+
+
+_PARAMS_OF = {frozen: _params(frozen) for frozen in (False, True)}
+
+
+def _dataclass(
+    cls: Any = None, /, *, frozen: bool = False, eq: bool = True, repr: bool = True, slots: bool = False
+) -> Any:
+    """Like `dataclasses.dataclass`; what `dataclasses.fields` and `replace` say of the class is right.
+
+    A class variable is told by its annotation's first word, ClassVar, whatever that is. Raises TypeError or ValueError
+    for what the standard library refuses, and TypeError for an InitVar and for a field by keyword only.
+    """
     if cls is None:
-        return lambda cls: _define(cls, frozen, eq, repr)
-    return _define(cls, frozen, eq, repr)
+        return lambda cls: _define(cls, frozen, eq, repr, slots)
+    return _define(cls, frozen, eq, repr, slots)
 
 
 if TYPE_CHECKING:
@@ -36,28 +69,139 @@ else:
     dataclass = _dataclass
 
 
-def _define(cls: Any, frozen: bool, eq: bool, repr: bool) -> Any:
+def _define(cls: Any, frozen: bool, eq: bool, repr: bool, slots: bool) -> Any:
+    _check_bases(cls, frozen)
+    by_name = _fields_of(cls)
+    fields = [field for field in by_name.values() if field._field_type is _MEMBER]
+    _check_order(fields)
+    names = [field.name for field in fields]
+    if slots:
+        cls = _slotted(cls, names)
     if cls.__doc__ is None:
         cls.__doc__ = cls.__name__
-    params = [getattr(base, _PARAMS) for base in cls.__mro__[1:] if hasattr(base, _PARAMS)]
-    dataclasses.dataclass(init=False, repr=False, eq=False, frozen=frozen and any(each.frozen for each in params))(cls)
+    setattr(cls, _FIELDS, by_name)
     # who derives from the class with the standard library's is held to its rules
-    getattr(cls, _PARAMS).frozen = frozen
-    fields = dataclasses.fields(cls)
+    setattr(cls, _PARAMS, _PARAMS_OF[frozen])
+    _set_new(cls, "__match_args__", tuple(field.name for field in fields if field.init))
+    if _REPLACE is not None:
+        _set_new(cls, "__replace__", _REPLACE)
     _define_init(cls, fields, frozen)
     if repr:
         _add(cls, "__repr__", _repr_of([field.name for field in fields if field.repr]))
     if eq:
-        values = _values_of([field.name for field in fields if field.compare])
-        has_own_hash = cls.__dict__.get("__hash__") is not None
-        _add(cls, "__eq__", _eq_of(values))
-        if not has_own_hash:
-            cls.__hash__ = (lambda self: hash(values(self))) if frozen else None
+        _define_equality(cls, fields, frozen)
     if frozen:
-        names = frozenset(field.name for field in fields)
-        _add(cls, "__setattr__", _refusing(cls, names, "assign to", "__setattr__"))
-        _add(cls, "__delattr__", _refusing(cls, names, "delete", "__delattr__"))
+        known = frozenset(names)
+        _add(cls, "__setattr__", _refusing(cls, known, "assign to", "__setattr__"))
+        _add(cls, "__delattr__", _refusing(cls, known, "delete", "__delattr__"))
+    if frozen and slots:
+        _add(cls, "__getstate__", _state_of(names))
+        _add(cls, "__setstate__", _set_state_of(names))
     return cls
+
+
+def _check_bases(cls: Any, frozen: bool) -> None:
+    bases = [getattr(base, _PARAMS).frozen for base in cls.__mro__[1:] if hasattr(base, _PARAMS)]
+    if bases and any(bases) != frozen:
+        kinds = ("frozen", "non-frozen")
+        raise TypeError("cannot inherit {} dataclass from a {} one".format(*(kinds if frozen else kinds[::-1])))
+
+
+def _fields_of(cls: Any) -> dict[str, Any]:
+    """The fields of a class by name, those of its bases first; a class attribute that describes one goes."""
+    found: dict[str, Any] = {}
+    for base in cls.__mro__[-1:0:-1]:
+        found.update(getattr(base, _FIELDS, ()))
+    own = cls.__annotations__
+    for name, annotation in own.items():
+        word = _first_word(annotation)
+        if word in _REFUSED:
+            raise TypeError(f"'{name}' of {cls.__qualname__} is {word}, which is left to dataclasses.dataclass")
+        found[name] = _field(cls, name, annotation, _VARIABLE if word == _CLASS_VARIABLE else _MEMBER)
+    for name, value in vars(cls).items():
+        if isinstance(value, Field) and name not in own:
+            raise TypeError(f"{name!r} is a field but has no type annotation")
+    return found
+
+
+def _first_word(annotation: object) -> str:
+    """What an annotation applies to its arguments, without its module."""
+    if annotation is dataclasses.KW_ONLY:
+        return "KW_ONLY"
+    text = annotation if isinstance(annotation, str) else repr(annotation)
+    return text.partition("[")[0].rpartition(".")[2]
+
+
+def _field(cls: Any, name: str, annotation: object, kind: object) -> Any:
+    default = getattr(cls, name, MISSING)
+    made: Any
+    if not isinstance(default, Field):
+        # that of a slot is what reads it
+        made = dataclasses.field(default=MISSING if isinstance(default, MemberDescriptorType) else default)
+    else:
+        made = default
+        if made.default is MISSING:
+            delattr(cls, name)
+        else:
+            setattr(cls, name, made.default)
+    made.name, made.type, made._field_type = name, annotation, kind
+    if kind is _MEMBER:
+        _check_member(cls, made)
+        made.kw_only = False
+    elif made.default_factory is not MISSING:
+        raise TypeError(f"field {name} cannot have a default factory")
+    return made
+
+
+def _check_member(cls: Any, member: Any) -> None:
+    if member.kw_only is True:
+        raise TypeError(f"'{member.name}' of {cls.__qualname__} is keyword-only: left to dataclasses.dataclass")
+    if type(member.default).__hash__ is None:
+        kind = type(member.default)
+        raise ValueError(f"mutable default {kind} for field {member.name} is not allowed: use default_factory")
+
+
+def _check_order(fields: Iterable[Any]) -> None:
+    has_default = False
+    for field in fields:
+        if field.init and field.default is MISSING and field.default_factory is MISSING:
+            if has_default:
+                raise TypeError(f"non-default argument {field.name!r} follows default argument")
+        elif field.init:
+            has_default = True
+
+
+def _slotted(cls: Any, names: Iterable[str]) -> Any:
+    """A class like another one, whose objects have these attributes and no others."""
+    if "__slots__" in vars(cls):
+        raise TypeError(f"{cls.__name__} already specifies __slots__")
+    taken = {slot for base in cls.__mro__[1:-1] for slot in _slots_of(base)}
+    without = {*names, "__dict__", "__weakref__"}
+    members = {name: value for name, value in vars(cls).items() if name not in without}
+    members["__slots__"] = tuple(name for name in names if name not in taken)
+    made = type(cls)(cls.__name__, cls.__bases__, members)
+    made.__qualname__ = cls.__qualname__
+    return made
+
+
+def _slots_of(cls: Any) -> Iterable[str]:
+    slots: Any = vars(cls).get("__slots__", ())
+    return (slots,) if isinstance(slots, str) else slots
+
+
+def _define_equality(cls: Any, fields: Sequence[Any], frozen: bool) -> None:
+    members = vars(cls)
+    # a class with an equality of its own has a __hash__ that is None
+    has_own_hash = "__hash__" in members and not (members["__hash__"] is None and "__eq__" in members)
+    _add(cls, "__eq__", _eq_of(_values_of([field.name for field in fields if field.compare])))
+    if not has_own_hash:
+        hashed = [field.name for field in fields if (field.compare if field.hash is None else field.hash)]
+        cls.__hash__ = _hash_of(_values_of(hashed)) if frozen else None
+
+
+def _set_new(cls: Any, name: str, value: object) -> None:
+    if name not in cls.__dict__:
+        setattr(cls, name, value)
 
 
 def _add(cls: Any, name: str, function: Callable[..., Any]) -> None:
@@ -154,7 +298,10 @@ def _values_of(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
     """A function from an object to a tuple of its fields."""
     if len(names) > 1:
         return operator.attrgetter(*names)
-    return lambda self: tuple(getattr(self, name) for name in names)
+    if not names:
+        return lambda self: ()
+    [name] = names
+    return lambda self: (getattr(self, name),)
 
 
 def _eq_of(values: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any, Any], Any]:
@@ -162,6 +309,22 @@ def _eq_of(values: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any, Any], Any
         return values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
 
     return is_equal
+
+
+def _hash_of(values: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any], int]:
+    return lambda self: hash(values(self))
+
+
+def _state_of(names: Sequence[str]) -> Callable[[Any], list[Any]]:
+    return lambda self: [getattr(self, name) for name in names]
+
+
+def _set_state_of(names: Sequence[str]) -> Callable[[Any, Sequence[Any]], None]:
+    def set_state(self: Any, state: Sequence[Any]) -> None:
+        for name, value in zip(names, state):
+            object.__setattr__(self, name, value)
+
+    return set_state
 
 
 def _refusing(cls: Any, names: frozenset[str], deed: str, method: str) -> Callable[..., None]:

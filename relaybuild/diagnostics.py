@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass
-from difflib import get_close_matches
+
+from relaybuild.dataclass import dataclass
 
 _TAB = re.compile(r"[^\t]")
 
@@ -47,7 +47,7 @@ class Source:
         return f"    {text}\n    {_TAB.sub(' ', text[: column - 1])}^"
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Diagnostic:
     """One mistake at a position of a source.
 
@@ -63,7 +63,14 @@ class Diagnostic:
         return f"{source.where(self.pos)}: {self.message}\n{source.excerpt(self.pos)}"
 
 
+def nearest(name: str, known: Iterable[str], count: int = 1) -> list[str]:
+    """Those of the known names that are most like a name, the most alike first; none where no name is."""
+    from difflib import get_close_matches
+
+    return get_close_matches(name, list(known), count)
+
+
 def did_you_mean(name: str, known: Iterable[str], quote: str = "'{}'") -> str:
     """`; did you mean 'x'?` where something known is near, else "". `quote` is how a name is shown."""
-    near = get_close_matches(name, list(known), 1)
+    near = nearest(name, known)
     return f"; did you mean {quote.format(near[0])}?" if near else ""

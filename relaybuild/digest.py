@@ -8,8 +8,9 @@ import os
 import struct
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
+
+from relaybuild.dataclass import dataclass
 
 Value: TypeAlias = "bool | int | float | str | bytes | tuple[Value, ...] | Digest | None"
 

@@ -12,7 +12,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Generic, TypeVar
 
 from relaybuild.build.cache.action import Action, ActionBuilder
@@ -22,6 +22,7 @@ from relaybuild.build.cache.settings import Mode
 from relaybuild.build.cache.store import Cache
 from relaybuild.build.notes import Notes
 from relaybuild.compilation.slots import Origin, Weights
+from relaybuild.dataclass import dataclass
 from relaybuild.digest import Digest
 from relaybuild.ir.asking import asked_values, tell
 from relaybuild.ir.expr import Constant

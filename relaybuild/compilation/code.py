@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from relaybuild.artifact import facts
 from relaybuild.artifact.own_code import own_code
 from relaybuild.build.cache.store import Cache
 from relaybuild.build.trees import TreeInputs
+from relaybuild.dataclass import dataclass
 from relaybuild.digest import Digest, Hasher, digest_bytes
 
 _ROOT = Path(relaybuild.__file__).resolve().parent

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from relaybuild.backends.generation import Region, RegionFunction, backend_of, region_options
@@ -19,6 +19,7 @@ from relaybuild.compilation.plugins import add_backend_code
 from relaybuild.compilation.programs import Program
 from relaybuild.compilation.reaching import reached_module
 from relaybuild.compilation.types import type_json, type_of
+from relaybuild.dataclass import dataclass
 from relaybuild.digest import Digest
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.types import TensorType

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +24,7 @@ from relaybuild.compilation.passes import program_outputs, read_program
 from relaybuild.compilation.programs import Program
 from relaybuild.compilation.slots import Given, Weights
 from relaybuild.compilation.sources import Source, is_relay_file, read_model
+from relaybuild.dataclass import dataclass
 from relaybuild.frontend.onnx.structure import Structure, WeightPlace, dtype_name, structure_of
 from relaybuild.frontend.onnx.wire import WireError
 from relaybuild.ir.structural import weight_slots

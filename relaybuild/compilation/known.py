@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from relaybuild.artifact.own_code import StaleCode
 from relaybuild.artifact.request import Request
 from relaybuild.build.trees import TreeInputs
 from relaybuild.compilation.actions import Actions
 from relaybuild.compilation.code import CodeDigests
 from relaybuild.compilation.plugins import Plugins
+from relaybuild.dataclass import dataclass
 
 
 @dataclass(frozen=True)

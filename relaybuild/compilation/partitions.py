@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from relaybuild.backends.generation import RegionFunction, region_functions
@@ -21,6 +20,7 @@ from relaybuild.compilation.plugins import add_backend_code
 from relaybuild.compilation.programs import Program, stored_form
 from relaybuild.compilation.reaching import reached_module
 from relaybuild.compilation.types import ports_json, ports_of
+from relaybuild.dataclass import dataclass
 from relaybuild.digest import Digest, Hasher, digest_bytes
 from relaybuild.identifier import c_identifier
 from relaybuild.ir.expr import Call

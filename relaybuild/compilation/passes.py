@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import is_dataclass
 from typing import Any
 
 from relaybuild.artifact.fingerprint import NoFingerprint, fingerprint
@@ -19,6 +19,7 @@ from relaybuild.compilation.known import Known
 from relaybuild.compilation.programs import Program, stored_form
 from relaybuild.compilation.reaching import reached_module
 from relaybuild.compilation.slots import Weights
+from relaybuild.dataclass import dataclass
 from relaybuild.digest import digest_bytes
 from relaybuild.errors import UserError
 from relaybuild.ir.expr import Function

@@ -4,7 +4,7 @@ part in; knows no plug-in."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from relaybuild.artifact.extensions import Unidentified, extensions, registered_folders
 from relaybuild.artifact.own_code import StaleCode
@@ -12,6 +12,7 @@ from relaybuild.backends.installed import UnknownCode, installed_backends, is_so
 from relaybuild.build.cache.action import ActionBuilder
 from relaybuild.build.trees import TreeInputs
 from relaybuild.compilation.code import CodeDigests
+from relaybuild.dataclass import dataclass
 from relaybuild.digest import Digest
 from relaybuild.partition.backend import CODEGEN_PREFIX, Backend
 

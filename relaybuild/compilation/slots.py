@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from relaybuild.dataclass import dataclass
 from relaybuild.digest import Digest, Hasher, digest_bytes
 from relaybuild.ir.dtypes import numpy_dtype
 from relaybuild.ir.expr import Constant

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from relaybuild.artifact.model import RELAY_SUFFIX
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import UserError
 from relaybuild.ir.expr import Function
 from relaybuild.ir.infer import infer_types

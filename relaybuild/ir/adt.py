@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import UserError
 from relaybuild.ir.expr import Expr, Span, Var, typed_alike
 from relaybuild.ir.types import FuncType, GlobalTypeVar, Type, TypeCall, TypeVar, unbound_type_vars
@@ -56,7 +57,7 @@ class Constructor(Expr):
         return hash(("Constructor", self.belongs_to.name, self.name))
 
 
-@dataclass(frozen=True, slots=True, eq=False, init=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class TypeData:
     """The definition of an algebraic data type: its name, its parameters and its constructors.
 

@@ -8,9 +8,9 @@ that are written are looked into, so that recursive types need no bound.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.adt import (
     Constructor,
     Pattern,

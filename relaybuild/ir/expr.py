@@ -7,12 +7,12 @@ itself when every child is the same object. Walkers are built on these two, so n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import TypeCheckError, UserError
 from relaybuild.ir.asking import listeners, tell
 from relaybuild.ir.dtypes import numpy_dtype

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import TypeCheckError
 from relaybuild.ir.adt import TypeData
 from relaybuild.ir.expr import Expr, Function, GlobalVar

@@ -9,12 +9,13 @@ recursion touch Python's.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import InternalError, UserError
 from relaybuild.ir.adt import Clause, Constructor, Match, Pattern, PatternConstructor, PatternTuple, PatternVar
 from relaybuild.ir.expr import (

@@ -11,7 +11,6 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, fields
-from difflib import get_close_matches
 from enum import Enum
 from functools import cache
 from numbers import Integral, Real
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from relaybuild.dataclass import dataclass
+from relaybuild.diagnostics import nearest
 from relaybuild.errors import TypeCheckError, UserError
 from relaybuild.ir.expr import Call, Expr, Span
 from relaybuild.ir.layout import FollowLayout, LayoutAttrs
@@ -153,7 +153,7 @@ class Op:
         known = {item.name: str(item.type) for item in fields(self.attrs_type)}
         for name, value in values.items():
             if name not in known:
-                near = get_close_matches(name, known, 1)
+                near = nearest(name, known)
                 hint = f"; did you mean '{near[0]}'?" if near else f"; it has {', '.join(sorted(known)) or 'none'}"
                 raise UserError(f"'{self.name}' has no attribute '{name}'{hint}")
             allowed = _PLAIN_ATTRS.get(known[name])
@@ -199,7 +199,7 @@ def get_op(name: str) -> Op:
     """The operator of that name; an unknown name is an error that lists the nearest."""
     op = find_op(name)
     if op is None:
-        near = get_close_matches(name, all_ops(), 3)
+        near = nearest(name, all_ops(), 3)
         raise UserError(f"unknown operator '{name}'" + (f"; the nearest are {', '.join(near)}" if near else ""))
     return op
 

@@ -44,7 +44,7 @@ class ParseError(UserError):
     """
 
     def __init__(self, source: Source, errors: Sequence[Diagnostic]) -> None:
-        self.errors = tuple(sorted(errors))
+        self.errors = tuple(sorted(errors, key=lambda each: (each.pos, each.message)))
         super().__init__("\n".join(error.render(source) for error in self.errors))
 
 

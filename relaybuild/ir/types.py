@@ -6,10 +6,10 @@ Types are values compared by content, apart from holes, each of which is itself 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 from operator import index
 from typing import TypeAlias
 
+from relaybuild.dataclass import dataclass
 from relaybuild.errors import UserError
 
 DTYPES = (

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeAlias
 
+from relaybuild.dataclass import dataclass
 from relaybuild.ir.types import (
     ANY,
     Dim,

@@ -11,9 +11,10 @@ All values are non-negative where `//` and `%` are applied, so that C division i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
+
+from relaybuild.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

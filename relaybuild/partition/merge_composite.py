@@ -9,10 +9,10 @@ check refuses it, and where the order of effects would change.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, ClassVar, TypeAlias
 
 from relaybuild.dataclass import dataclass
+from relaybuild.diagnostics import nearest
 from relaybuild.errors import UserError
 from relaybuild.ir.adt import Match as MatchExpr
 from relaybuild.ir.expr import Call, Function, If
@@ -70,7 +70,7 @@ class MergeComposite(ModulePass):
 def _known(tag: str) -> PatternTable:
     known = tables.known_tags()
     if tag not in known:
-        near = get_close_matches(tag, known, 3)
+        near = nearest(tag, known, 3)
         raise UserError(
             f"no pattern table is registered under '{tag}'"
             + (f"; the nearest are {', '.join(near)}" if near else "; register_pattern_table adds one")

@@ -10,11 +10,11 @@ which has marks of its own, of the tag "default".
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from difflib import get_close_matches
 from functools import cache
 from typing import TypeGuard
 
 from relaybuild.dataclass import dataclass
+from relaybuild.diagnostics import nearest
 from relaybuild.errors import UserError
 from relaybuild.ir.expr import Call, Expr, Function, RefCreate, RefRead, RefWrite, Tuple, TupleGetItem
 from relaybuild.ir.module import IRModule
@@ -93,7 +93,7 @@ def chosen_functions(mod: IRModule, names: Sequence[str]) -> frozenset[str]:
     """The functions of a module that a pass works on: those named, or all. Raises UserError for one that is missing."""
     for name in names:
         if name not in mod:
-            near = get_close_matches(name, mod, 3)
+            near = nearest(name, mod, 3)
             hint = f"the nearest are {', '.join(near)}" if near else f"it has {', '.join(mod)}"
             raise UserError(f"the module has no function '@{name}' to be partitioned; {hint}")
     return frozenset(names or mod)

@@ -10,11 +10,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import fields, is_dataclass
-from difflib import get_close_matches
 from functools import cache
 from typing import ClassVar, TextIO, cast
 
 from relaybuild.dataclass import dataclass
+from relaybuild.diagnostics import nearest
 from relaybuild.errors import InternalError, RelayBuildError, UserError
 from relaybuild.ir.expr import Function
 from relaybuild.ir.module import IRModule
@@ -266,7 +266,7 @@ def pass_name(text: str) -> str:
     camel = "".join(word[:1].upper() + word[1:] for word in text.split("-"))
     found = text if text in known else next((name for name in known if name.lower() == camel.lower()), None)
     if found is None:
-        near = get_close_matches(camel, known, 3)
+        near = nearest(camel, known, 3)
         hint = f"the nearest are {', '.join(near)}" if near else f"known are {', '.join(known)}"
         raise UserError(f"unknown pass '{text}'; {hint}")
     return found

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 
 from relaybuild.dataclass import dataclass
+from relaybuild.diagnostics import nearest
 from relaybuild.errors import UserError
 
 
@@ -48,7 +48,7 @@ def get_config_key(name: str) -> ConfigKey:
     if name not in _keys:
         _load_passes()
     if name not in _keys:
-        near = get_close_matches(name, _keys, 3)
+        near = nearest(name, _keys, 3)
         hint = f"the nearest are {', '.join(near)}" if near else f"the keys are {', '.join(sorted(_keys)) or 'none'}"
         raise UserError(f"unknown config key '{name}'; {hint}")
     return _keys[name]

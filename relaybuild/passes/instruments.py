@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -135,6 +134,8 @@ class PrintChanged(PassInstrument):
         before, runs_others = self._open.pop()
         if mod is before or runs_others:
             return
+        import difflib
+
         old, new = (_text(module).splitlines() for module in (before, mod))
         names = (f"before {info.name}", f"after {info.name}")
         lines = difflib.unified_diff(old, new, *names, n=self.context, lineterm="")

@@ -7,7 +7,7 @@ import dataclasses
 import inspect
 import pickle
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError, field
+from dataclasses import KW_ONLY, FrozenInstanceError, InitVar, field
 from typing import Any, ClassVar
 
 import pytest
@@ -22,6 +22,14 @@ class Pair:
     left: int
     right: list[int] = field(default_factory=list, compare=False)
     secret: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Slotted:
+    """Without a `__dict__`."""
+
+    left: int
+    right: str = "right"
 
 
 class Body:
@@ -172,3 +180,47 @@ def test_a_subclass_with_a_constructor_of_its_own_keeps_it() -> None:
     assert list(inspect.signature(Derived).parameters) == ["text"]
     assert list(inspect.signature(Base).parameters) == ["a"]
     assert str(inspect.signature(Pair)).startswith("(left: 'int'")
+
+
+def test_an_object_with_slots_has_no_others_and_can_be_copied_and_sent() -> None:
+    assert pickle.loads(pickle.dumps(Slotted(1, "x"))) == copy.deepcopy(Slotted(1, "x")) == Slotted(1, "x")
+    assert (Slotted(1).right, Slotted.__slots__, hasattr(Slotted(1), "__dict__")) == ("right", ("left", "right"), False)
+    for name in ("left", "other"):
+        with pytest.raises(FrozenInstanceError):
+            setattr(Slotted(1), name, 2)
+
+
+def test_what_is_left_to_the_standard_library_is_refused() -> None:
+    refused: Any = {"_": "KW_ONLY"}, {"_": KW_ONLY}, {"a": "InitVar[int]"}, {"a": InitVar[int]}
+    for own in refused:
+        with pytest.raises(TypeError, match="left to"):
+            dataclass(type("Refused", (), {"__annotations__": own}))
+    with pytest.raises(TypeError, match="'a' of Refused is keyword-only"):
+        dataclass(type("Refused", (), {"__annotations__": {"a": "int"}, "a": field(kw_only=True)}))
+
+
+def test_a_class_that_means_nothing_is_refused() -> None:
+    with pytest.raises(TypeError, match="'b' follows default"):
+
+        @dataclass
+        class Order:
+            a: int = 1
+            b: int  # type: ignore[misc]
+
+    with pytest.raises(TypeError, match="'a' is a field but has no type annotation"):
+
+        @dataclass
+        class Bare:
+            a = field(default=1)
+
+    with pytest.raises(TypeError, match="cannot inherit non-frozen dataclass from a frozen one"):
+
+        @dataclass
+        class Loose(Pair):  # type: ignore[misc]
+            loose: int = 1
+
+    with pytest.raises(TypeError, match="cannot inherit frozen dataclass from a non-frozen one"):
+
+        @dataclass(frozen=True)
+        class Fixed(both()[1]):  # type: ignore[misc]
+            fixed: int = 1

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 
 from onnx import ValueInfoProto
 
+from relaybuild.diagnostics import nearest
 from relaybuild.errors import UserError
 from relaybuild.frontend.onnx.reader import numpy_dtype
 from relaybuild.ir.types import ANY, Dim, Extent, TensorType
@@ -47,7 +47,7 @@ def input_types(
 def _check_names(names: Sequence[str], shapes: Mapping[str, Sequence[int]], source: str) -> None:
     for name in shapes:
         if name not in names:
-            near = get_close_matches(name, names, 1)
+            near = nearest(name, names)
             hint = f"; did you mean '{near[0]}'?" if near else ""
             known = ", ".join(f"'{known}'" for known in names) or "none"
             raise UserError(

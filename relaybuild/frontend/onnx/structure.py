@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 
+from relaybuild.dataclass import dataclass
 from relaybuild.digest import Digest
 from relaybuild.frontend.onnx.wire import (
     BYTES,

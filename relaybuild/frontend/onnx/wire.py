@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from relaybuild.dataclass import dataclass
 
 MODEL_GRAPH = 7
 GRAPH_INITIALIZER = 5
