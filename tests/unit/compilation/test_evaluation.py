@@ -1,9 +1,8 @@
-"""The bytes of `@weights`: what the interpreter computes, in order, whatever the number of threads."""
+"""The bytes of `@weights`: what the interpreter computes, in order and in parts."""
 
 from __future__ import annotations
 
 import io
-import threading
 import tracemalloc
 from typing import Any
 
@@ -43,10 +42,10 @@ def expected(plan: WeightsPlan) -> bytes:
     return bytes(data)
 
 
-def written(plan: WeightsPlan, threads: int | None = None) -> bytes:
+def written(plan: WeightsPlan) -> bytes:
     hashed, plain = io.BytesIO(), io.BytesIO()
-    digest = plan.write(hashed, threads)
-    plan.write_unhashed(plain, threads)
+    digest = plan.write(hashed)
+    plan.write_unhashed(plain)
     assert digest == digest_bytes(hashed.getvalue())
     assert plain.getvalue() == hashed.getvalue()
     return hashed.getvalue()
@@ -73,7 +72,7 @@ def small_results() -> list[Expr]:
 
 
 def large_results() -> list[Expr]:
-    """More than is done without threads, in many parts; the rows of one are larger than a part."""
+    """Many parts; the rows of one are larger than a part."""
     return [
         call_op("contrib.pack_winograd", [numbers(128, 160, 3, 3)]),
         numbers(300_001),
@@ -83,10 +82,9 @@ def large_results() -> list[Expr]:
 
 
 @pytest.mark.parametrize("results", [small_results, large_results])
-@pytest.mark.parametrize("threads", [1, 2, 7, None])
-def test_the_bytes_are_those_of_the_interpreter(results: Any, threads: int | None) -> None:
+def test_the_bytes_are_those_of_the_interpreter(results: Any) -> None:
     plan = plan_of(*results())
-    assert written(plan, threads) == expected(plan)
+    assert written(plan) == expected(plan)
 
 
 def test_a_function_with_more_in_it_than_calls() -> None:
@@ -107,14 +105,13 @@ def test_what_several_results_need_is_computed_once() -> None:
 
     object.__setattr__(shared.op, "evaluate", counted)
     try:
-        plan.write_unhashed(io.BytesIO(), 3)
+        plan.write_unhashed(io.BytesIO())
     finally:
         object.__setattr__(shared.op, "evaluate", evaluate)
     assert calls == ["exp"]
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-def test_memory_does_not_grow_with_the_weights(threads: int) -> None:
+def test_memory_does_not_grow_with_the_weights() -> None:
     class Nowhere:
         def write(self, data: memoryview) -> int:
             return len(data)
@@ -123,24 +120,14 @@ def test_memory_does_not_grow_with_the_weights(threads: int) -> None:
     plan = plan_of(*(call_op("contrib.pack_matmul", [call_op("multiply", [weight, factor])]) for _ in range(12)))
     tracemalloc.start()
     try:
-        plan.write(Nowhere(), threads)
+        plan.write(Nowhere())
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert plan.num_bytes > 12 * 4_000_000
-    assert peak < 4 * 4_100_000 + 4 * threads * 600_000
+    assert peak < 4 * 4_100_000 + 600_000
 
 
 def test_results_that_overlap_are_refused() -> None:
     with pytest.raises(InternalError, match="overlap"):
         written(WeightsPlan(Function([], Tuple([numbers(32), numbers(32)])), (0, 64), 192))
-
-
-def test_an_error_ends_all_threads() -> None:
-    class Full:
-        def write(self, data: memoryview) -> int:
-            raise OSError("full")
-
-    with pytest.raises(OSError, match="full"):
-        plan_of(*large_results()).write(Full(), 3)
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("weights")]
