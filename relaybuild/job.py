@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -120,7 +121,7 @@ class Job:
             return Unkeyed("no cache")
         if self.save_temps is not None:
             return Unkeyed("the sources are to be kept")
-        meanwhile = None if self.must_hit else _import_numpy
+        meanwhile = () if self.must_hit else _early_imports()
         return artifact_key(self.request, self.toolchain, self._cxx, self.cache, self.configure_folder, meanwhile)
 
     def _cxx(self) -> CxxCompiler | None:
@@ -180,9 +181,11 @@ def import_stages() -> None:
     from relaybuild import stages as stages
 
 
-def _import_numpy() -> None:
-    """Import what the stages begin with, and no more: perhaps they are not needed."""
-    import numpy as numpy
+def _early_imports() -> Iterator[None]:
+    """Import what a library is made by in pieces, between which one may stop: perhaps it is not needed."""
+    for name in ("numpy", "onnx", "relaybuild.ir.module", "relaybuild.passes.pipelines", "relaybuild.stages"):
+        importlib.import_module(name)
+        yield
 
 
 def _missed_text(event: Looked) -> str:

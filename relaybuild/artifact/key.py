@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,13 +82,13 @@ def artifact_key(
     cxx: Callable[[], CxxCompiler | None],
     cache: Cache,
     cache_dir: Path | None,
-    meanwhile: Callable[[], object] | None = None,
+    meanwhile: Iterable[object] = (),
 ) -> Keyed | Unkeyed:
     """The action that a request is, or why it has none.
 
     `cxx` gives the C++ compiler, if there is one; it is asked where backends are on. `cache_dir` is where what CMake
-    found is kept. While a large model is read that is not known yet, `meanwhile` is called. Raises UserError for flags
-    and configurations with mistakes.
+    found is kept. While a large model is read that is not known yet, `meanwhile` is gone through. Raises UserError for
+    flags and configurations with mistakes.
     """
     if request.passes.is_observed:
         return Unkeyed("the passes are observed")

@@ -69,9 +69,10 @@ class Inputs:
         self,
         memory: Memory | None,
         clock: Callable[[], float] = time.time,
-        meanwhile: Callable[[], object] | None = None,
+        meanwhile: Iterable[object] = (),
     ) -> None:
-        """Without a memory every file is read. `meanwhile` is called once, while the first long one is."""
+        """Without a memory every file is read. `meanwhile` is gone through while the first long one is, and left when
+        that has been."""
         self._memory = memory
         self._clock = clock
         self._meanwhile = meanwhile
@@ -109,9 +110,9 @@ class Inputs:
         return state, digest, is_racy
 
     def _read(self, path: Path, size: int) -> Digest:
-        if self._meanwhile is None or size < LONG_BYTES:
+        if size < LONG_BYTES or not self._meanwhile:
             return digest_file(path)
-        work, self._meanwhile = self._meanwhile, None
+        work, self._meanwhile = self._meanwhile, ()
         return _read_beside(path, work)
 
     def _is_same(self, path: Path) -> bool:
@@ -124,8 +125,8 @@ class Inputs:
             return False
 
 
-def _read_beside(path: Path, work: Callable[[], object]) -> Digest:
-    """The digest of a file, read while some work is done; raises OSError, and what the work raises."""
+def _read_beside(path: Path, work: Iterable[object]) -> Digest:
+    """The digest of a file, read while pieces of work are done; raises OSError, and what the work raises."""
     import threading
 
     found: list[Digest] = []
@@ -137,7 +138,9 @@ def _read_beside(path: Path, work: Callable[[], object]) -> Digest:
     thread = threading.Thread(target=read, name="relaybuild-digest")
     thread.start()
     try:
-        work()
+        for _ in work:
+            if not thread.is_alive():
+                break
     finally:
         thread.join()
     # what went wrong goes wrong again, and is raised here

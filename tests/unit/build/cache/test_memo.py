@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,8 @@ import pytest
 from relaybuild.build.cache import memo
 from relaybuild.build.cache.memo import FileState, Inputs
 from relaybuild.digest import Digest, digest_bytes, digest_file
+
+TIMEOUT = 60
 
 
 class Remembered(dict[str, Digest]):
@@ -47,27 +51,44 @@ def test_a_file_is_read_once(path: Path, tmp_path: Path) -> None:
     assert Inputs(memory, later).digest(tmp_path / "renamed") == digest_bytes(b"weights 1")
 
 
-def test_something_is_done_while_the_first_long_file_is_read(
+def test_pieces_of_work_are_done_while_the_first_long_file_is_read(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memo, "LONG_BYTES", 100)
-    done = []
-    inputs = Inputs(None, later, lambda: done.append("work"))
+    done, is_enough = [], threading.Event()
+
+    def work() -> Iterator[None]:
+        for piece in range(100):
+            done.append(piece)
+            if piece == 3:
+                is_enough.set()
+                for thread in threading.enumerate():
+                    if thread.name == "relaybuild-digest":
+                        thread.join(TIMEOUT)
+            yield
+
+    def digest_slowly(path: Path) -> Digest:
+        if path.name == "0":
+            assert is_enough.wait(TIMEOUT)
+        return digest_file(path)
+
+    monkeypatch.setattr(memo, "digest_file", digest_slowly)
+    inputs = Inputs(None, later, work())
     assert inputs.digest(path) == digest_bytes(b"weights 1")
     assert done == []
     for number in range(2):
         (tmp_path / str(number)).write_bytes(b"%d" % number * 200)
         assert inputs.digest(tmp_path / str(number)) == digest_bytes(b"%d" % number * 200)
-    assert done == ["work"]
+    assert done == [0, 1, 2, 3]
     with pytest.raises(OSError, match="gone"):
-        Inputs(None, later, lambda: done.append("work")).digest(tmp_path / "gone")
+        Inputs(None, later, work()).digest(tmp_path / "gone")
 
 
 def test_a_long_file_that_goes_while_something_is_done_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memo, "LONG_BYTES", 1)
     monkeypatch.setattr(memo, "digest_file", lambda path: digest_file(Path(f"{path}.gone")))
     with pytest.raises(FileNotFoundError):
-        Inputs(None, later, lambda: None).digest(path)
+        Inputs(None, later, [None]).digest(path)
 
 
 def test_a_file_that_was_just_written_is_not_remembered(path: Path) -> None:
