@@ -108,6 +108,7 @@ REGISTRY = (
         "where tools find what they are made of",
     ),
     _kind("MAKEFLAGS", Keyed.NEVER, _TOOL, "the job server of a build around this one"),
+    _kind("OPENBLAS_THREAD_TIMEOUT", Keyed.NEVER, _OURS, "how soon numpy's threads sleep that have nothing to do"),
     _kind("GITHUB_STEP_SUMMARY", Keyed.NEVER, _OURS, "the file for a report on GitHub"),
     _kind("HOME PATH", Keyed.DETECTION, _BOTH, "where programs are, and the user's files"),
     _kind(

@@ -24,6 +24,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 _GARBAGE_THRESHOLD = 50_000
 """Allocations between two searches for garbage: Python's 700 would search thirty times while a command is imported."""
 
+_IDLE_TICKS = "OPENBLAS_THREAD_TIMEOUT"
+"""The variable that says for how many ticks of the clock, as a power of two, numpy's threads wait for work before they
+sleep. As OpenBLAS has it, each takes a core away from compilers for a tenth of a second as soon as it has begun."""
+_FEWEST_TICKS = "4"
+
 EXIT_USER = 1
 EXIT_INTERNAL = 70
 EXIT_INTERRUPTED = 130
@@ -63,6 +68,8 @@ class Program(click.Group):
         """Run the command that `args` (default: those of the process) name, and exit."""
         # what imports allocate is no garbage
         gc.set_threshold(_GARBAGE_THRESHOLD, *gc.get_threshold()[1:])
+        if _IDLE_TICKS not in os.environ:
+            os.environ[_IDLE_TICKS] = _FEWEST_TICKS
         arguments = list(sys.argv[1:] if args is None else args)
         if not standalone_mode:
             return super().main(arguments, prog_name, complete_var, standalone_mode=False, **extra)

@@ -7,12 +7,12 @@ import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from relaybuild.dataclass import dataclass
 from relaybuild.digest import Digest
+from relaybuild.entry_points import entry_points
 from relaybuild.errors import UserError
 from relaybuild.ir.expr import Call, Function
 from relaybuild.ir.module import IRModule
@@ -272,7 +272,7 @@ def _found_backends() -> Mapping[str, Backend]:
     for entry in sorted(pkgutil.iter_modules(package.__path__), key=lambda entry: entry.name):
         backend: Backend = importlib.import_module(f"relaybuild.contrib.{entry.name}").BACKEND
         found[backend.tag] = backend
-    for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name):
+    for point in sorted(entry_points(ENTRY_POINTS), key=lambda point: point.name):
         backend = point.load()
         if not isinstance(backend, Backend):
             kind = type(backend).__name__

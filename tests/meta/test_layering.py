@@ -13,7 +13,7 @@ import pytest
 import relaybuild
 
 ROOT = Path(relaybuild.__file__).parent
-BASE = {"dataclass", "errors", "events", "identifier", "diagnostics", "digest", "registry", "target"}
+BASE = {"dataclass", "entry_points", "errors", "events", "identifier", "diagnostics", "digest", "registry", "target"}
 MAY_IMPORT: dict[str, set[str]] = {
     **dict.fromkeys(BASE, BASE),
     "ir": BASE,

@@ -104,6 +104,16 @@ def test_version_and_help_are_light(arguments: list[str]) -> None:
         assert done.stderr == "[]\n"
 
 
+def test_numpys_threads_sleep_while_they_have_nothing_to_do() -> None:
+    code = (
+        "import time\nfrom relaybuild.cli import main\n"
+        "try: main(['--version'])\nexcept SystemExit: import numpy\n"
+        "time.sleep(0.1)\nprint(time.process_time() - time.thread_time())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert float(done.stdout.splitlines()[-1]) < 0.01
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
