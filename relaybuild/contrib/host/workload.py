@@ -6,6 +6,7 @@ writes, types, layouts and whether memory may be shared.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -19,7 +20,7 @@ from relaybuild.ir.expr import Call, Constant, Expr
 from relaybuild.ir.printer import type_text
 from relaybuild.ir.structural import attr_value
 
-_VERSION = "workload.1"
+_VERSION = "workload.2"
 
 
 def copy_workload(kind: str, setting: Setting, source: View, target: View, *numbers: int) -> Digest:
@@ -47,7 +48,12 @@ def group_workload(
 
 
 def _hasher(kind: str, setting: Setting) -> Hasher:
-    return Hasher(_VERSION).field("kind", kind).field("setting", _plain(setting))
+    return Hasher(_VERSION).field("kind", kind).field("setting", _of_setting(setting))
+
+
+@functools.cache
+def _of_setting(setting: Setting) -> Digest:
+    return Hasher("setting.1").field("fields", _plain(setting)).digest()
 
 
 def _node(node: Call, group: Group, position: Mapping[int, int], numbers: Mapping[int, int]) -> Value:

@@ -6,6 +6,7 @@ order of the text, and depth costs memory, not stack.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, TypeAlias
@@ -41,7 +42,6 @@ from relaybuild.ir.expr import (
 )
 from relaybuild.ir.op import Attrs, Op, find_op
 from relaybuild.ir.scopes import Scope, ScopeTree, common_scope, is_atom, scope_tree
-from relaybuild.ir.structural import attr_value
 from relaybuild.ir.text.literals import attr_items, attr_text, element_text, scalar_text
 from relaybuild.ir.text.names import global_text, is_reserved, local_text, plain, quoted, type_name_text
 from relaybuild.ir.types import Dim, TensorType, Type, TypeVar
@@ -425,19 +425,17 @@ def _call_attrs(node: Call) -> list[str]:
 def _changed(attrs: Attrs) -> dict[str, Any]:
     """What differs from the record's defaults."""
     defaults = _defaults(type(attrs))
-    return {
-        name: value
-        for name, value in attrs.items()
-        if name not in defaults or attr_text(attr_value(value)) != attr_text(attr_value(defaults[name]))
-    }
+    return {name: value for name, value in attrs.items() if attr_text(value) != defaults.get(name)}
 
 
-def _defaults(attrs_type: type[Attrs]) -> dict[str, Any]:
-    """Values of the fields that need not be written, as the record itself normalises them."""
+@functools.cache
+def _defaults(attrs_type: type[Any]) -> Mapping[str, str]:
+    """The texts of the values that need not be written, as the record itself normalises them, by field."""
     try:
-        return dict(attrs_type().items())
+        values = dict(attrs_type().items())
     except TypeError:
-        return {item.name: item.default for item in fields(attrs_type) if item.default is not MISSING}
+        values = {item.name: item.default for item in fields(attrs_type) if item.default is not MISSING}
+    return {name: attr_text(value) for name, value in values.items()}
 
 
 def _where(node: Expr) -> str | None:
