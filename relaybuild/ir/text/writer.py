@@ -424,12 +424,13 @@ def _call_attrs(node: Call) -> list[str]:
 
 def _changed(attrs: Attrs) -> dict[str, Any]:
     """What differs from the record's defaults."""
-    defaults = _defaults(type(attrs))
+    kind: Any = type(attrs)
+    defaults = _defaults(kind)
     return {name: value for name, value in attrs.items() if attr_text(value) != defaults.get(name)}
 
 
 @functools.cache
-def _defaults(attrs_type: type[Any]) -> Mapping[str, str]:
+def _defaults(attrs_type: type[Attrs]) -> Mapping[str, str]:
     """The texts of the values that need not be written, as the record itself normalises them, by field."""
     try:
         values = dict(attrs_type().items())
