@@ -68,7 +68,7 @@ class CachedBuild:
                 return begun
             # Weights would be one more to work than there may be.
             place = self._link.expected_place() if self.jobs is None else None
-            early = claims.enter_context(self.workspace.early_weights(place, self._link.keep_ahead))
+            early = claims.enter_context(self.workspace.early_weights(place))
             compiled = begun + self._compile_missing(objects)
             if compiled and self._is_found(objects):
                 self._finish_steps(compiled)

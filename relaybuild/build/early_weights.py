@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,9 @@ from relaybuild.build.weights import WeightBlob
 class EarlyWeights:
     """Weights that are being written to a file of their own, as `elf_room.fill_room` can take it over."""
 
-    def __init__(
-        self, path: Path, place: int, weights: WeightBlob, then: Callable[[Path, int], None] | None = None
-    ) -> None:
-        """Begin, for a library in which the weights stand at `place`; raises UserError where no file can be made.
-
-        `then` is called beside other work, too, with the complete file and the place.
-        """
+    def __init__(self, path: Path, place: int, weights: WeightBlob) -> None:
+        """Begin, for a library in which the weights stand at `place`; raises UserError where no file can be made."""
         self._path = path
-        self._then = then
         with writing(path):
             self._file = _Stoppable(io.FileIO(path, "w"))
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="early-weights")
@@ -47,8 +41,6 @@ class EarlyWeights:
     def _write(self, place: int, weights: WeightBlob) -> None:
         with self._file as file:
             write_ahead(file, place, weights.size, weights.write)
-        if self._then is not None and not self._file.is_stopped:
-            self._then(self._path, place)
 
 
 class _Stopped(Exception):
@@ -67,14 +59,12 @@ class _Stoppable(io.BufferedWriter):
 
 
 @contextlib.contextmanager
-def early_weights(
-    path: Path, place: int | None, weights: WeightBlob | None, then: Callable[[Path, int], None] | None = None
-) -> Iterator[EarlyWeights | None]:
+def early_weights(path: Path, place: int | None, weights: WeightBlob | None) -> Iterator[EarlyWeights | None]:
     """Write the weights of a library while the block runs, if it is known at which place they are expected."""
     if place is None or weights is None:
         yield None
         return
-    early = EarlyWeights(path, place, weights, then)
+    early = EarlyWeights(path, place, weights)
     try:
         yield early
     finally:

@@ -53,7 +53,6 @@ class LinkLayer:
     inputs: Inputs
     environ: Mapping[str, str]
     _asked: list[Action] = field(default_factory=list)
-    _kept: Mapping[tuple[int, int], Digest] = field(default_factory=dict)
 
     def fetch(self, objects: Mapping[str, Digest], output: Path) -> bool:
         """Put the library of these objects, by the units' names in order, at `output`; whether it was in the cache.
@@ -85,16 +84,9 @@ class LinkLayer:
             event = Executed(LINK, OUTPUT, self._slot, "", seconds, Storing.BYPASSED, objection)
             self.cache.journal.executed.append(event)
             return
-        contents = {OUTPUT: Parted(self.workspace.library, cuts, self._kept)}
+        contents = {OUTPUT: Parted(self.workspace.library, cuts)}
         self._note_place()
         self.cache.store(self._action(objects), contents, slot=self._slot, seconds=seconds, inputs=self.inputs)
-
-    def keep_ahead(self, library: Path, place: int) -> None:
-        """Keep the weights of a library already, which stand at a place in a file that lacks all before."""
-        weights = self.workspace.spec.weights
-        if weights is not None and not self._objection():
-            cuts = tuple(place + offset for offset in weights.offsets)
-            self._kept = self.cache.keep_parts(Parted(library, cuts)).kept
 
     def expected_place(self) -> int | None:
         """Where in the library the weights will probably stand: where they did when one of its name was linked."""

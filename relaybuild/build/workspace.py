@@ -122,14 +122,13 @@ class Workspace:
         if self.spec.weights is not None:
             write_weights(self.directory, self.spec.weights, self.weights, self.compilers.c)
 
-    def early_weights(
-        self, place: int | None, then: Callable[[Path, int], None]
-    ) -> contextlib.AbstractContextManager[EarlyWeights | None]:
-        """Write the weights while the block runs, where they are expected at a place in the library; `then` is as for
-        `EarlyWeights`. Raises UserError.
+    def early_weights(self, place: int | None) -> contextlib.AbstractContextManager[EarlyWeights | None]:
+        """Write the weights while the block runs, where they are expected at a place in the library.
+
+        Raises UserError.
         """
         make_folder(self.directory)
-        return early_weights(self.directory / _EARLY, place, self.spec.weights, then)
+        return early_weights(self.directory / _EARLY, place, self.spec.weights)
 
     def put_in_weights(self, jobs: int | None, early: EarlyWeights | None = None) -> tuple[int, ...]:
         """Put the weights into the library that was linked, if it lacks them; raises UserError and ToolError.

@@ -12,10 +12,10 @@ import errno
 import io
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import IO, Any, BinaryIO, NamedTuple, TypeAlias
+from typing import IO, Any, BinaryIO, NamedTuple
 
 from relaybuild.build.cache import parts
 from relaybuild.build.cache.folder import CacheFolder, remove
@@ -25,11 +25,6 @@ from relaybuild.digest import Digest, digest_bytes, digest_file, long_sha256
 _CHUNK = 1 << 20
 _OF_THE_PROCESS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 """Why files cannot be opened that nothing is wrong with."""
-
-Span: TypeAlias = "tuple[int, int]"
-"""Where a part begins and ends."""
-
-_NONE_KEPT: Mapping[Span, Digest] = {}
 
 _FOLDER_NAME = r"[0-9a-f]{2}"
 _BLOB_NAME = r"[0-9a-f]{62}"
@@ -83,23 +78,16 @@ class BlobStore:
             self._publish(self._folder.write_new(data, self._folder.blob_mode), digest)
         return digest
 
-    def put_file(
-        self,
-        source: Path,
-        known: Digest | None = None,
-        cuts: Sequence[int] = (),
-        kept: Mapping[Span, Digest] = _NONE_KEPT,
-    ) -> Digest:
+    def put_file(self, source: Path, known: Digest | None = None, cuts: Sequence[int] = ()) -> Digest:
         """Keep a copy of a file; the digest is that of the copy. Raises OSError, leaving nothing incomplete.
 
         Where there is a blob of the digest that the file is `known` to have, the file is not read. With `cuts`
-        (ascending offsets) it is kept in parts that begin there, of which those are not written that are there; those
-        that `put_parts` has `kept` are not even read.
+        (ascending offsets) it is kept in parts that begin there, of which those are not written that are there.
         """
         if known is not None and self._keep(known):
             return known
         if len(spans := parts.spans(os.stat(source).st_size, cuts)) > 1:
-            return self._put_parts(source, spans, kept)
+            return self._put_parts(source, spans)
         temporary = self._folder.temporary()
         with open(source, "rb", buffering=0) as file, self._folder.creating(temporary) as copy:
             _copy(file.fileno(), copy)
@@ -111,25 +99,15 @@ class BlobStore:
             self._publish(temporary, digest)
         return digest
 
-    def put_parts(self, source: Path, cuts: Sequence[int]) -> dict[Span, Digest]:
-        """Keep the parts of a file that come behind the first cut, whatever will stand before; raises OSError."""
-        long_sha256()  # what it loads is what hashes parts fast
-        spans = [span for span in parts.spans(os.stat(source).st_size, cuts) if span[0] > 0]
-        buffer = memoryview(bytearray(parts.MOST_BYTES))
-        with open(source, "rb", buffering=0) as file:
-            return {span: self.put_bytes(_read_span(file.fileno(), *span, buffer)) for span in spans}
-
-    def _put_parts(self, source: Path, spans: Sequence[Span], already: Mapping[Span, Digest]) -> Digest:
+    def _put_parts(self, source: Path, spans: Sequence[tuple[int, int]]) -> Digest:
         """Keep a file in parts; each is what was read of it at once, and all of it is compared where it is used."""
         from concurrent.futures import ThreadPoolExecutor
 
-        long_sha256()
+        long_sha256()  # what it loads is what hashes parts fast
         buffers: list[memoryview] = []
         with open(source, "rb", buffering=0) as file, ThreadPoolExecutor(2) as pool:
 
-            def keep(span: Span) -> Digest:
-                if (known := already.get(span)) is not None and self._keep(known):
-                    return known
+            def keep(span: tuple[int, int]) -> Digest:
                 # memory that was used before is fast
                 buffer = buffers.pop() if buffers else memoryview(bytearray(parts.MOST_BYTES))
                 try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from pathlib import Path
 from typing import TypeAlias
 
@@ -16,12 +15,10 @@ from relaybuild.digest import Digest, digest_bytes, digest_file
 
 @dataclass(frozen=True)
 class Parted:
-    """A file with parts that others may share, which begin at `cuts` (ascending). Of some it is known that they are
-    kept: their digests, by where they begin and end."""
+    """A file with parts that others may share, which begin at `cuts` (ascending)."""
 
     path: Path
     cuts: tuple[int, ...] = ()
-    kept: Mapping[tuple[int, int], Digest] = field(default_factory=dict)
 
 
 Contents: TypeAlias = "bytes | Path | Parted | Digest"

@@ -461,28 +461,15 @@ class Cache:
 
     def _kept(self, file: Parted, size: int) -> Digest | None:
         """The digest of a file that is kept already now, so that it is read once; None where it may not be kept."""
+        if not self._may_write or self.folder is None or size > self.settings.max_size // 2:
+            return None
         try:
-            if not self._may_keep_now(size):
-                return None
-            return self.blobs.put_file(file.path, cuts=file.cuts, kept=file.kept)
+            return (
+                self.blobs.put_file(file.path, cuts=file.cuts) if size and _has_room(self.folder.root, size) else None
+            )
         except OSError:
             # It comes up again where the result is stored.
             return None
-
-    def keep_parts(self, file: Parted) -> Parted:
-        """Keep the parts of an output already that come behind its first cut, where it may be kept: what stands before
-        is still to be made."""
-        # What cannot be read or written comes up again where the result is stored.
-        with contextlib.suppress(OSError):
-            if self._may_keep_now(os.stat(file.path).st_size):
-                return replace(file, kept=self.blobs.put_parts(file.path, file.cuts))
-        return file
-
-    def _may_keep_now(self, size: int) -> bool:
-        """Whether a file of so many bytes may be kept before the result is; raises OSError."""
-        if not self._may_write or self.folder is None or not 0 < size <= self.settings.max_size // 2:
-            return False
-        return _has_room(self.folder.root, size)
 
     def _stored(
         self, action: Action, key: str, outputs: Mapping[str, Contents], result: Result, inputs: Inputs | None
@@ -520,7 +507,7 @@ class Cache:
                 digest = blobs.put_bytes(contents)
             else:
                 file = file_of(contents)
-                digest = blobs.put_file(file.path, output.digest, file.cuts, file.kept)
+                digest = blobs.put_file(file.path, output.digest, file.cuts)
             if digest != output.digest:
                 raise OSError(f"'{output.name}' was changed while it was stored")
 

@@ -10,14 +10,13 @@ from typing import BinaryIO
 
 import pytest
 
-from relaybuild.build.cache.cas import BlobStore
 from relaybuild.build.early_weights import EarlyWeights, early_weights
 from relaybuild.build.elf import can_write_for
 from relaybuild.build.library import Unit, WeightBlob, build_library
 from relaybuild.build.link_layer import LinkLayer
 from relaybuild.build.toolchain import Toolchain
 from relaybuild.build.workspace import Workspace
-from relaybuild.digest import Digest, digest_bytes
+from relaybuild.digest import digest_bytes
 from relaybuild.errors import InternalError, ToolError, UserError
 
 from .caching import ADD, MAIN, MUL, Site, write_headers
@@ -81,24 +80,6 @@ def test_what_is_linked_again_has_its_weights_written_meanwhile(site: Site) -> N
     assert not (site.folder / "work").exists()
 
 
-def test_weights_that_are_written_early_are_kept_early(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    site.build(site.spec(ADD, MUL, MAIN, weights=Blob().weights))
-    put, threads = BlobStore.put_bytes, []
-
-    def noted(self: BlobStore, data: bytes | memoryview) -> Digest:
-        if len(data) >= SIZE // 4:
-            threads.append(threading.current_thread().name)
-        return put(self, data)
-
-    monkeypatch.setattr(BlobStore, "put_bytes", noted)
-    site.build(site.spec(ADD, edited(5), MAIN, weights=Blob(seed=3).weights))
-    assert len(threads) >= 2
-    assert all(name.startswith("early-weights") for name in threads)
-    before = site.library().read_bytes()
-    assert site.build(site.spec(ADD, edited(5), MAIN, weights=Blob(seed=3).weights)).executed["link"] == 0
-    assert site.library().read_bytes() == before
-
-
 def test_weights_in_the_wrong_place_are_written_again(site: Site) -> None:
     site.build(site.spec(ADD, MUL, MAIN, weights=Blob().weights))
     large = edited(5, f"char rb_more[{300 << 10}] = {{1}};\n")
@@ -147,7 +128,7 @@ def test_a_note_that_is_none(site: Site, monkeypatch: pytest.MonkeyPatch, note: 
 
 def test_few_weights_are_not_written_early(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[int | None] = []
-    monkeypatch.setattr(Workspace, "early_weights", lambda self, place, then: _noted(begun, self, place))
+    monkeypatch.setattr(Workspace, "early_weights", lambda self, place: _noted(begun, self, place))
     site.build(site.spec(ADD, MUL, MAIN))
     site.build(site.spec(ADD, edited(5), MAIN))
     assert begun == [None, None]

@@ -17,7 +17,7 @@ import pytest
 from relaybuild.build.cache import cas
 from relaybuild.build.cache.cas import BlobError, BlobStore, Fault
 from relaybuild.build.cache.folder import CacheFolder, open_folder
-from relaybuild.build.cache.parts import MOST_BYTES, spans
+from relaybuild.build.cache.parts import MOST_BYTES
 from relaybuild.digest import Digest, digest_bytes, digest_file
 
 DATA = bytes(range(256)) * 40
@@ -344,33 +344,3 @@ def test_a_file_that_grows_while_it_is_stored_is_not_kept(
     with pytest.raises(OSError, match="was changed while it was stored"):
         blobs.put_file(source, cuts=CUTS)
     assert not [blob for blob in blobs.blobs() if blob.parts]
-
-
-def test_parts_can_be_kept_before_what_stands_before_them(blobs: BlobStore, tmp_path: Path) -> None:
-    source = parted(tmp_path / "file", head=bytes(1000))
-    kept = blobs.put_parts(source, CUTS)
-    assert [begin for begin, _ in kept] == [begin for begin, _ in spans(source.stat().st_size, CUTS) if begin]
-    parted(source)
-    digest = blobs.put_file(source, cuts=CUTS, kept=kept)
-    assert digest == digest_file(source)
-    assert blobs.read(digest) == source.read_bytes()
-
-
-def test_parts_that_are_kept_are_not_read_again(blobs: BlobStore, tmp_path: Path) -> None:
-    source = parted(tmp_path / "file")
-    kept = blobs.put_parts(source, CUTS)
-    parted(source, seed=9)
-    digest = blobs.put_file(source, cuts=CUTS, kept=kept)
-    with pytest.raises(BlobError, match="has another content"):
-        blobs.verify(digest)
-    assert blobs.put_file(source, cuts=CUTS) == digest
-    blobs.verify(digest)
-
-
-def test_a_part_that_was_kept_and_is_gone_is_written_again(blobs: BlobStore, tmp_path: Path) -> None:
-    source = parted(tmp_path / "file")
-    kept = blobs.put_parts(source, CUTS)
-    for part in kept.values():
-        blobs.path_of(part.hex).unlink()
-    digest = blobs.put_file(source, cuts=CUTS, kept=kept)
-    blobs.verify(digest)
