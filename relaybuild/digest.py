@@ -14,7 +14,7 @@ from relaybuild.dataclass import dataclass
 
 Value: TypeAlias = "bool | int | float | str | bytes | tuple[Value, ...] | Digest | None"
 
-_CHUNK = 1 << 20
+_CHUNK = 1 << 17
 
 
 class Sha256(Protocol):
@@ -90,8 +90,7 @@ class Hasher:
 
     def field(self, tag: str, value: Value) -> Hasher:
         """Append one field and return the hasher; raises TypeError for a value of another type."""
-        self._feed(_delimited(tag.encode()))
-        self._feed(encode_value(value))
+        self._feed(_delimited(tag.encode()) + encode_value(value))
         return self
 
     def digest(self) -> Digest:
@@ -114,11 +113,9 @@ def digest_file(path: str | os.PathLike[str]) -> Digest:
     state = long_sha256()
     size = 0
     with open(path, "rb", buffering=0) as file:
-        # to clear a buffer takes longer than to hash a small file; one byte more tells that it ends
-        buffer = memoryview(bytearray(min(_CHUNK, os.fstat(file.fileno()).st_size + 1)))
-        while count := file.readinto(buffer):
-            state.update(buffer[:count])
-            size += count
+        while data := file.read(_CHUNK):
+            state.update(data)
+            size += len(data)
     return Digest(state.hexdigest(), size)
 
 
@@ -131,23 +128,28 @@ def encode_value(value: Value) -> bytes:
 
     Raises TypeError for a value of another type.
     """
-    if value is None:
-        return b"n"
-    # bool is an int to Python, so it is told apart first
-    if isinstance(value, bool):
-        return b"b\x01" if value else b"b\x00"
-    if isinstance(value, int):
-        return b"i" + _delimited(str(value).encode())
-    if isinstance(value, float):
-        return b"f" + struct.pack("<d", value)
-    if isinstance(value, str):
-        return b"s" + _delimited(value.encode("utf-8", "surrogatepass"))
-    if isinstance(value, bytes):
-        return b"y" + _delimited(value)
-    if isinstance(value, tuple):
-        return b"t" + len(value).to_bytes(8, "little") + b"".join(map(encode_value, value))
-    if isinstance(value, Digest):
-        return b"d" + _delimited(value.hex.encode()) + value.size.to_bytes(8, "little")
+    encode = _ENCODERS.get(type(value)) or _encoder_of(value)
+    return encode(value)
+
+
+# bool is an int to Python, so it is told apart first
+_ENCODERS: dict[type, Callable[[Any], bytes]] = {
+    type(None): lambda value: b"n",
+    bool: lambda value: b"b\x01" if value else b"b\x00",
+    int: lambda value: b"i" + _delimited(str(value).encode()),
+    float: lambda value: b"f" + struct.pack("<d", value),
+    str: lambda value: b"s" + _delimited(value.encode("utf-8", "surrogatepass")),
+    bytes: lambda value: b"y" + _delimited(value),
+    tuple: lambda value: b"t" + len(value).to_bytes(8, "little") + b"".join(map(encode_value, value)),
+    Digest: lambda value: b"d" + _delimited(value.hex.encode()) + value.size.to_bytes(8, "little"),
+}
+
+
+def _encoder_of(value: object) -> Callable[[Any], bytes]:
+    """The encoder for a value of a type that is derived from one of these."""
+    for kind, encode in _ENCODERS.items():
+        if isinstance(value, kind):
+            return encode
     raise TypeError(
         f"cannot hash a value of type '{type(value).__name__}': expected None, bool, int, float, str, bytes, "
         "tuple or Digest"

@@ -49,7 +49,7 @@ class TreeState:
         """The digest of all names and contents, read now; raises OSError."""
         hasher = Hasher("tree.1")
         for name, _ in self.files:
-            hasher.field(name, digest_file(self.root / name))
+            hasher.field(name, digest_file(f"{self.root}{os.sep}{name}"))
         return hasher.digest()
 
 

@@ -8,6 +8,7 @@ one requires) is part of a key on its own.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -26,11 +27,12 @@ from relaybuild.digest import Digest, Hasher, digest_bytes
 _ROOT = Path(relaybuild.__file__).resolve().parent
 _HEAD = "relaybuild"
 
-# Each begins with letters that are searched for quickly.
-_FOR_TYPES = re.compile(r"\nif TYPE_CHECKING:(?:\n(?:[ \t]+[^\n]*)?)+")
-_MENTION = re.compile(rf"{_HEAD}[\w.]*(?: import (\([^)]*\)|[^\n]*))?")
+_TYPES_HEAD = "\nif TYPE_CHECKING:"
+_FOR_TYPES = re.compile(rf"{_TYPES_HEAD}(?:\n(?:[ \t]+[^\n]*)?)+")
+_FROM = re.compile(rf"from ({_HEAD}[\w.]*) import (\([^)]*\)|[^\n]*)")
+_WHOLE = re.compile(rf"import ({_HEAD}[\w.]*)")
 _FOLDER = re.compile(r"import_module\(\"(relaybuild[\w.]+)\"\)")
-_OWN_FOLDER = "iter_modules(__path__"
+_SEARCH, _OWN_FOLDER = "iter_modules", "iter_modules(__path__"
 _NAME = re.compile(r"(\w+)(?:\s+as\s+\w+)?\s*(?:,|\)|$|#[^\n]*)")
 
 # Backends are found by name: each is part of the keys of what it makes.
@@ -89,11 +91,12 @@ class CodeDigests:
     def _modules(self) -> Mapping[str, ModuleCode]:
         of = Hasher("own-modules.1").field("code", self._whole[_HEAD]).digest()
         known = facts.recall(self._cache, of) if self._cache is not None else None
-        if known is None:
-            known = {name: _to_json(each) for name, each in scan(_ROOT).items()}
-            if self._cache is not None:
-                facts.remember(self._cache, of, known)
-        return {name: _from_json(each) for name, each in known.items()}
+        if known is not None:
+            return {name: _from_json(each) for name, each in known.items()}
+        modules = scan(_ROOT)
+        if self._cache is not None:
+            facts.remember(self._cache, of, {name: _to_json(each) for name, each in modules.items()})
+        return modules
 
     def _digest(self, modules: Iterable[str]) -> Digest:
         hasher = Hasher("code.1")
@@ -129,30 +132,43 @@ def _module_code(name: str, path: str, known: Collection[str]) -> ModuleCode:
     with open(path, "rb", buffering=0) as file:
         data = file.readall()
     text = data.decode("utf-8")
-    imports = {*_imported(_FOR_TYPES.sub("\n", text), known), *_in_folders(name, text, known)}
+    running = _FOR_TYPES.sub("\n", text) if _TYPES_HEAD in text else text
+    imports = {*_imported(running, known), *(_in_folders(name, text, known) if _SEARCH in text else ())}
     return ModuleCode(digest_bytes(data), tuple(sorted(imports)))
 
 
 def _imported(text: str, known: Collection[str]) -> Iterator[str]:
     """The modules that statements import, wherever these stand."""
-    for match in _MENTION.finditer(text):
-        before = text[text.rfind("\n", 0, match.start()) + 1 : match.start()].lstrip()
-        package = match[0].partition(" ")[0]
-        if before == "import ":
-            yield package
-        elif before == "from " and match[1] is not None:
-            names = [f"{package}.{each[1]}" for each in _NAME.finditer(match[1])]
-            modules = [name for name in names if name in known]
-            # a name that is no module is defined in the package itself
-            yield from modules
-            if len(modules) < len(names):
-                yield package
+    for place in _lines_with(f"from {_HEAD}", text):
+        if match := _FROM.match(text, place):
+            package = match[1]
+            for name in _imported_names(match[2]):
+                module = f"{package}.{name}"
+                # a name that is no module is defined in the package itself
+                yield module if module in known else package
+    for place in _lines_with(f"import {_HEAD}", text):
+        if match := _WHOLE.match(text, place):
+            yield match[1]
+
+
+def _lines_with(head: str, text: str) -> Iterator[int]:
+    """Where lines begin so, but for spaces. A plain search takes a tenth of a regular expression's time."""
+    place = text.find(head)
+    while place >= 0:
+        before = text[text.rfind("\n", 0, place) + 1 : place]
+        if not before or before.isspace():
+            yield place
+        place = text.find(head, place + 1)
+
+
+@functools.lru_cache(maxsize=4096)
+def _imported_names(text: str) -> tuple[str, ...]:
+    """The names in a statement; most statements stand in many modules."""
+    return tuple(match[1] for match in _NAME.finditer(text))
 
 
 def _in_folders(name: str, text: str, known: Collection[str]) -> Iterator[str]:
     """The modules in folders all of which a module imports."""
-    if "iter_modules" not in text:
-        return
     folders = [match[1] for match in _FOLDER.finditer(text) if match[1] not in _BY_NAME]
     if _OWN_FOLDER in text:
         folders.append(name)
