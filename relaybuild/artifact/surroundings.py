@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
 from relaybuild.artifact import facts
 from relaybuild.build.cache.action import Action, ActionBuilder
@@ -36,7 +35,7 @@ def note(cache: Cache, base: Action, slot: str, files: Sequence[str]) -> None:
     facts.remember(cache, _name_of_place(slot), list(files))
 
 
-def within(paths: Iterable[Path], searched: Iterable[SearchPath]) -> list[str]:
+def within(paths: Iterable[str], searched: Iterable[SearchPath]) -> list[str]:
     """Those of some files that lie where tools look for files, sorted."""
     folders = tuple(f"{os.path.normpath(folder)}{os.sep}" for folders in searched for folder in folders)
     names = {os.path.normpath(path) for path in paths}
@@ -55,7 +54,7 @@ def add_noted(builder: ActionBuilder, files: Sequence[str], searched: Sequence[S
     known = facts.recall(cache, of)
     if known is None:
         inputs = cache.inputs()
-        digests = [inputs.digest(Path(path)) for path in states]
+        digests = list(map(inputs.digest, states))
         now = time.time()
         if not any(state.is_racy(now) for state in states.values()) and not inputs.changed():
             facts.remember(cache, of, [[digest.hex, digest.size] for digest in digests])
@@ -66,7 +65,7 @@ def add_noted(builder: ActionBuilder, files: Sequence[str], searched: Sequence[S
 
 def add_read(builder: ActionBuilder, files: Sequence[str], searched: Sequence[SearchPath], inputs: Inputs) -> None:
     """The same for files that were read just now: `inputs` will tell if they are changed. Raises OSError."""
-    _add(builder, {path: inputs.digest(Path(path)) for path in files}, searched)
+    _add(builder, {path: inputs.digest(path) for path in files}, searched)
 
 
 def _add(builder: ActionBuilder, digests: Mapping[str, Digest], searched: Sequence[SearchPath]) -> None:

@@ -12,7 +12,7 @@ from relaybuild.errors import UserError
 # A backslash stands for itself unless it precedes what it would make literal.
 _LITERAL = r"(\\*)([ #])"
 # Characters of a name; a line's end with a backslash before it is none.
-_NAME = re.compile(r"(?:(?:\\\\)*\\[ #]|(?:\\\\)+(?=[\s#])|\\+(?![\s#\\])|[^\s\\])+")
+_NAME = re.compile(r"(?:(?:\\\\)*\\[ #]|(?:\\\\)+(?=[\s#])|\\+(?![\s#\\])|[^\s\\]+)+")
 
 
 def depfile_text(output: Path, inputs: Iterable[Path]) -> str:
@@ -37,7 +37,9 @@ def read_depfile(text: str) -> tuple[str, ...]:
 
 def _plain(word: str) -> str:
     """A name without what makes its characters literal."""
-    return re.sub(_LITERAL, lambda match: "\\" * (len(match[1]) // 2) + match[2], word).replace("$$", "$")
+    if "\\" in word:
+        word = re.sub(_LITERAL, lambda match: "\\" * (len(match[1]) // 2) + match[2], word)
+    return word.replace("$$", "$")
 
 
 def _name(path: Path) -> str:

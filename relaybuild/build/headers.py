@@ -85,10 +85,14 @@ class Existence:
 
     def __call__(self, path: str) -> bool:
         folder, _, name = path.rpartition("/")
+        return name in self.names_in(folder)
+
+    def names_in(self, folder: str) -> frozenset[str]:
+        """The names of what is in a folder; none where there is no such folder."""
         names = self._folders.get(folder)
         if names is None:
             names = self._folders[folder] = _names_in(f"{folder}/")
-        return name in names
+        return names
 
 
 @dataclass(frozen=True)
@@ -122,13 +126,16 @@ class SearchPath:
     def shadows(self, paths: Sequence[str], exists: Existence) -> list[str]:
         """Files that are there and would be found before the headers at `paths`, if these were asked for by name."""
         folders = (*self.own, *self.others)
-        including = tuple(dict.fromkeys(os.path.dirname(path) for path in paths))
-        found: dict[str, None] = {}
+        headers: dict[str, set[str]] = {}
         for path in paths:
-            for candidate in _earlier(path, folders, including):
-                if candidate != path and exists(candidate):
-                    found[candidate] = None
-        return list(found)
+            folder, _, name = path.rpartition("/")
+            headers.setdefault(folder, set()).add(name)
+        return [
+            f"{place}/{name}"
+            for folder, names in headers.items()
+            for place in dict.fromkeys(_earlier(folder, folders, headers))
+            for name in names & exists.names_in(place)
+        ]
 
     def answers(self, asked: Iterable[str], paths: Sequence[str], exists: Existence) -> dict[str, tuple[str, ...]]:
         """Where headers are whose existence is asked for, by name."""
@@ -139,13 +146,14 @@ class SearchPath:
         }
 
 
-def _earlier(path: str, folders: Sequence[str], including: Sequence[str]) -> Iterator[str]:
-    """Where a header would be looked for before `path`, by every name by which it may have been included."""
-    for number, folder in enumerate(folders):
-        if path.startswith(f"{folder}/"):
-            name = path[len(folder) + 1 :]
+def _earlier(folder: str, folders: Sequence[str], including: Iterable[str]) -> Iterator[str]:
+    """Where headers in `folder` would be looked for before, by every name by which they may have been included."""
+    for number, root in enumerate(folders):
+        if f"{folder}/".startswith(f"{root}/"):
+            below = folder[len(root) :]
             for place in (*including, *folders[:number]):
-                yield f"{place}/{name}"
+                if place + below != folder:
+                    yield place + below
 
 
 def folders_in(flags: Sequence[str], directory: str) -> list[str]:

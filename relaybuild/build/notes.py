@@ -45,7 +45,7 @@ class Notes:
         if found is None and travels and may_ask and self._cache is not None:
             found = self._cache.find_note(kind, name)
             if found is not None:
-                self._keep(_kept_as(kind, travels), name, found)
+                self._keep(kind, name, found, travels)
         return found
 
     def fetch(self, kind: str, names: Sequence[str]) -> None:
@@ -61,16 +61,22 @@ class Notes:
             return False
 
     def write(self, kind: str, name: str, payload: bytes, *, travels: bool = False) -> None:
-        """Keep a note in place of the one that was there."""
+        """Keep a note in place of the one that was there; other processes see one that does not travel when this run
+        ends."""
         if travels and self._cache is not None:
             self._cache.send_note(kind, name, payload)
-        self._keep(_kept_as(kind, travels), name, payload)
+        self._keep(kind, name, payload, travels)
 
-    def _keep(self, kind: str, name: str, payload: bytes) -> None:
+    def _keep(self, kind: str, name: str, payload: bytes, travels: bool) -> None:
         records = self._records(self._may_write)
+        if records is None:
+            return
+        if not travels:
+            records.write_late(kind, name, payload)
+            return
         try:
-            if records is not None:
-                records.write(kind, name, payload, replace=True)
+            # who waits for this process to make something looks for it by what this says
+            records.write(_kept_as(kind, travels), name, payload, replace=True)
         except IndexFailure as failure:
             self._fail(failure.reason, failure)
 

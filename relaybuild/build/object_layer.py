@@ -10,7 +10,6 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
-from pathlib import Path
 
 from relaybuild.build.cache.action import Action, ActionBuilder
 from relaybuild.build.cache.hit import Hit
@@ -92,7 +91,8 @@ class ObjectLayer:
     inputs: Inputs
     environ: Mapping[str, str]
     _exists: Existence = field(default_factory=Existence)
-    _texts: dict[str, tuple[str, frozenset[str]]] = field(default_factory=dict)
+    _texts: dict[tuple[str, bool], tuple[str, frozenset[str]]] = field(default_factory=dict)
+    _actions: dict[tuple[Unit, HeaderList], Action] = field(default_factory=dict)
     _read: dict[tuple[SearchPath, HeaderList], _Read] = field(default_factory=dict)
     _searches: dict[tuple[object, ...], SearchPath] = field(default_factory=dict)
     _digests: dict[str, Digest | None] = field(default_factory=dict)
@@ -134,7 +134,7 @@ class ObjectLayer:
 
     def keeping(self, missing: Sequence[KnownObject], start: Moment) -> Keeping:
         """What stores these objects while they are compiled, from `start` on."""
-        return Keeping(self, missing, start, frozenset(map(str, self.inputs)))
+        return Keeping(self, missing, start, frozenset(self.inputs))
 
     def keep(self, known: KnownObject, start: Moment, known_before: frozenset[str], seconds: float) -> None:
         """Store an object that was compiled since `start`, and note what the compiler read; it took so many seconds.
@@ -148,7 +148,7 @@ class ObjectLayer:
         search = self._search(unit)
         paths, objection = self._paths(unit, dependencies)
         headers = self._list(unit, search, paths, objection or self._objection(unit))
-        action = self._action(unit, search, headers)
+        action = self._action(unit, headers)
         if headers.objection:
             self._write_notes(unit, headers)
             self._count(known, seconds, Storing.BYPASSED, headers.objection)
@@ -166,15 +166,20 @@ class ObjectLayer:
         headers = self._noted(unit)
         if objection := self._objection(unit) or headers.objection:
             return KnownObject(unit, objection=objection)
-        return KnownObject(unit, self._action(unit, self._search(unit), headers))
+        return KnownObject(unit, self._action(unit, headers))
 
     def _objection(self, unit: Unit) -> str:
         """Why a unit's object cannot be looked up, whatever its headers are."""
         return objection_to_text(unit.text) or objection_to_flags(self._arguments(unit))
 
-    def _action(self, unit: Unit, search: SearchPath, headers: HeaderList) -> Action:
+    def _action(self, unit: Unit, headers: HeaderList) -> Action:
         """The action that makes an object, if the compiler reads these headers; those that are gone are left out."""
-        read = self._read_now(search, headers)
+        if (unit, headers) not in self._actions:
+            self._actions[unit, headers] = self._built(unit, headers)
+        return self._actions[unit, headers]
+
+    def _built(self, unit: Unit, headers: HeaderList) -> Action:
+        read = self._read_now(self._search(unit), headers)
         builder = ActionBuilder(OBJECT, unit.file_name).output(OUTPUT)
         builder.input("in/source", digest_bytes(unit.text.encode()))
         builder.input("toolchain/compiler", self.workspace.compilers.of(unit).digest)
@@ -217,7 +222,7 @@ class ObjectLayer:
     def _digest(self, path: str) -> Digest | None:
         if path not in self._digests:
             try:
-                self._digests[path] = self.inputs.digest(Path(path))
+                self._digests[path] = self.inputs.digest(path)
             except OSError:
                 self._digests[path] = None
         return self._digests[path]
@@ -236,24 +241,27 @@ class ObjectLayer:
         asked = asked_headers(unit.text)
         for path in paths:
             name = search.name_of(path)
-            its_objection, its_asked = self._scanned(path)
-            # What comes with the compiler asks by macros, and knows no time but in macros that nobody uses.
-            objection = objection or (
-                its_objection and f"'{name}' {its_objection}" if name.startswith("include/") else ""
-            )
+            its_objection, its_asked = self._scanned(path, is_own=name.startswith("include/"))
+            objection = objection or (its_objection and f"'{name}' {its_objection}")
             names.add(name)
             asked |= its_asked
         return HeaderList(tuple(sorted(names)), tuple(sorted(asked)), objection)
 
-    def _scanned(self, path: str) -> tuple[str, frozenset[str]]:
-        """What stands against what includes a header, and which headers it asks for; each is read once."""
-        if path not in self._texts:
+    def _scanned(self, path: str, *, is_own: bool) -> tuple[str, frozenset[str]]:
+        """What stands against what includes a header, and which headers it asks for; each is read once.
+
+        Nothing stands against what comes with the compiler: it asks by macros, and knows no time but in macros that
+        nobody uses.
+        """
+        if (path, is_own) not in self._texts:
             try:
-                text = Path(path).read_text(encoding="utf-8", errors="replace")
-                self._texts[path] = (objection_to_text(text), frozenset(asked_headers(text)))
+                with open(path, "rb", buffering=0) as file:
+                    text = file.readall().decode(errors="replace")
+                objection, asked = objection_to_text(text) if is_own else "", frozenset(asked_headers(text))
             except OSError as error:
-                self._texts[path] = (f"cannot be read: {error.strerror}", frozenset())
-        return self._texts[path]
+                objection, asked = f"cannot be read: {error.strerror}" if is_own else "", frozenset()
+            self._texts[path, is_own] = (objection, asked)
+        return self._texts[path, is_own]
 
     def _is_racy(
         self,
@@ -271,7 +279,7 @@ class ObjectLayer:
         if len(read.digests) != len(headers.names):
             return True
         late = [path for path in paths if path not in known_before]
-        early = [Path(path) for path in paths if path in known_before]
+        early = [path for path in paths if path in known_before]
         return any(map(start.is_before_change_of, (*late, *read.shadow_paths))) or bool(self.inputs.changed(early))
 
     def _noted(self, unit: Unit) -> HeaderList:

@@ -139,7 +139,7 @@ def content_of(path: str, inputs: Inputs) -> str | None:
     A build id would be known sooner, but whoever alters a program leaves it as it is.
     """
     try:
-        return inputs.digest(Path(path)).hex
+        return inputs.digest(path).hex
     except OSError:
         return None
 

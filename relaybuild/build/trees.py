@@ -70,7 +70,7 @@ class TreeInputs(Inputs):
 
     def files(self) -> Iterator[Path]:
         """The files that were digested, each by itself or as one of a folder."""
-        yield from self
+        yield from map(Path, self)
         for state, _ in self._trees.values():
             yield from (state.root / name for name, _ in state.files)
 
@@ -79,7 +79,7 @@ class TreeInputs(Inputs):
         for state, _ in self._trees.values():
             yield from (state.root / prefix for prefix, _ in _visited(state.root, state.wanted))
 
-    def changed(self, among: Iterable[Path] | None = None) -> list[Path]:
+    def changed(self, among: Iterable[str] | None = None) -> list[Path]:
         if among is not None:
             return super().changed(among)
         return [*super().changed(), *(root for root, (state, _) in self._trees.items() if not _is_now(state))]

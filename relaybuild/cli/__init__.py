@@ -21,8 +21,9 @@ from relaybuild.errors import InternalError, RelayBuildError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_GARBAGE_THRESHOLD = 50_000
-"""Allocations between two searches for garbage: Python's 700 would search thirty times while a command is imported."""
+_GARBAGE_THRESHOLD = 300_000
+"""Allocations between two searches for garbage: Python's 700 would search thirty times while a command is imported.
+A compilation has next to no cycles: without any search it takes as much memory."""
 
 _IDLE_TICKS = "OPENBLAS_THREAD_TIMEOUT"
 """The variable that says for how many ticks of the clock, as a power of two, numpy's threads wait for work before they

@@ -57,15 +57,15 @@ class ModelFiles(Inputs):
     def __init__(self, paths: Iterable[Path]) -> None:
         """Raises OSError for one that cannot be read."""
         super().__init__(None)
-        self._states = {path: FileState.of(path) for path in paths}
+        self._states = {str(path): FileState.of(path) for path in paths}
 
-    def __iter__(self) -> Iterator[Path]:
+    def __iter__(self) -> Iterator[str]:
         return iter(self._states)
 
-    def changed(self, among: Iterable[Path] | None = None) -> list[Path]:
+    def changed(self, among: Iterable[str] | None = None) -> list[Path]:
         """The files that are not any more what they were: what was read of them may be of both."""
         states = self._states if among is None else {path: self._states[path] for path in among}
-        return [path for path, state in states.items() if not _is_still(path, state)]
+        return [Path(path) for path, state in states.items() if not _is_still(path, state)]
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ def import_step(request: Request, file: OnnxFile | None, actions: Actions, known
     return actions.run(Step(LAYER, "onnx", LAYER, describe, execute, _pack, unpack), objection=known.objection)
 
 
-def _is_still(path: Path, state: FileState) -> bool:
+def _is_still(path: str, state: FileState) -> bool:
     try:
         return FileState.of(path) == state
     except OSError:

@@ -103,7 +103,7 @@ class DatabaseIndex:
             found = self._reader().execute(_GET, (_key(kind, name),)).fetchone()
             return _row(*found) if found is not None else None
 
-        if not has_database(self._folder):
+        if self._connection is None and not has_database(self._folder):
             return None
         return self._guarded(ask)
 

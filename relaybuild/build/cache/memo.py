@@ -46,8 +46,7 @@ class FileState(NamedTuple):
 
     def name(self) -> str:
         """What a digest is remembered under."""
-        parts = (self.device, self.inode, self.size, self.modified_ns, self.changed_ns)
-        return Hasher("file-state.1").field("state", parts).digest().hex
+        return Hasher("file-state.2").field("state", " ".join(map(str, self))).digest().hex
 
 
 class Memory(Protocol):
@@ -76,46 +75,48 @@ class Inputs:
         self._memory = memory
         self._clock = clock
         self._meanwhile = meanwhile
-        self._known: dict[Path, tuple[FileState, Digest, bool]] = {}
+        self._known: dict[str, tuple[FileState, Digest, bool]] = {}
 
-    def digest(self, path: Path) -> Digest:
+    def digest(self, path: Path | str) -> Digest:
         """The SHA-256 of a file, as it was when this was first asked; raises OSError."""
-        if path not in self._known:
-            self._known[path] = self._look(path)
-        return self._known[path][1]
+        name = os.fspath(path)
+        if name not in self._known:
+            self._known[name] = self._look(name)
+        return self._known[name][1]
 
-    def __iter__(self) -> Iterator[Path]:
+    def __iter__(self) -> Iterator[str]:
         """The files that were digested."""
         return iter(self._known)
 
-    def digest_now(self, path: Path) -> Digest:
+    def digest_now(self, path: Path | str) -> Digest:
         """The SHA-256 of a file that is no input, such as an output of an earlier run, as it is now; raises OSError."""
-        return self._look(path)[1]
+        return self._look(os.fspath(path))[1]
 
-    def changed(self, among: Iterable[Path] | None = None) -> list[Path]:
+    def changed(self, among: Iterable[str] | None = None) -> list[Path]:
         """The files that are not any more what was digested, of all or `among` some: no result that was made of them
         may be stored."""
-        return [path for path in (self._known if among is None else among) if not self._is_same(path)]
+        return [Path(path) for path in (self._known if among is None else among) if not self._is_same(path)]
 
-    def _look(self, path: Path) -> tuple[FileState, Digest, bool]:
+    def _look(self, path: str) -> tuple[FileState, Digest, bool]:
         now = self._clock()
         state = FileState.of(path)
         is_racy = state.is_racy(now)
         memory = None if is_racy else self._memory
-        if memory is not None and (known := memory.recall(state.name())) is not None and known.size == state.size:
+        name = state.name() if memory is not None else ""
+        if memory is not None and (known := memory.recall(name)) is not None and known.size == state.size:
             return state, known, is_racy
         digest = self._read(path, state.size)
         if memory is not None and digest.size == state.size and FileState.of(path) == state:
-            memory.remember(state.name(), digest)
+            memory.remember(name, digest)
         return state, digest, is_racy
 
-    def _read(self, path: Path, size: int) -> Digest:
+    def _read(self, path: str, size: int) -> Digest:
         if size < LONG_BYTES or not self._meanwhile:
             return digest_file(path)
         work, self._meanwhile = self._meanwhile, ()
         return _read_beside(path, work)
 
-    def _is_same(self, path: Path) -> bool:
+    def _is_same(self, path: str) -> bool:
         state, digest, is_racy = self._known[path]
         try:
             if FileState.of(path) != state or digest.size != state.size:
@@ -125,7 +126,7 @@ class Inputs:
             return False
 
 
-def _read_beside(path: Path, work: Iterable[object]) -> Digest:
+def _read_beside(path: str, work: Iterable[object]) -> Digest:
     """The digest of a file, read while pieces of work are done; raises OSError, and what the work raises."""
     import threading
 

@@ -59,8 +59,8 @@ def recall(records: Records, layer: str, slot: str) -> Past | None:
 
 
 def remember(records: Records, layer: str, slot: str, past: Past) -> None:
-    """Write down what was done in a slot. Raises IndexFailure."""
-    records.write(KIND, _name(layer, slot), past.encode(), replace=True)
+    """Write down what was done in a slot."""
+    records.write_late(KIND, _name(layer, slot), past.encode())
 
 
 def is_news(past: Past | None, key: str, storing: Storing) -> bool:

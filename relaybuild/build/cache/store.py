@@ -73,7 +73,7 @@ class Cache:
         self._given.append(given)
         return given
 
-    def files_read(self) -> set[Path]:
+    def files_read(self) -> set[str]:
         """The files whose digests were asked for in this run, through `inputs`."""
         self.settle()
         return {path for given in self._given for path in given}
@@ -535,10 +535,7 @@ class Cache:
             return None
         past = slots.recall(self.records, action.layer, slot)
         if self._may_write and slots.is_news(past, key, storing):
-            try:
-                slots.remember(self.records, action.layer, slot, slots.Past(key, action, result, storing))
-            except IndexFailure as failure:
-                self._fail(failure.reason, str(failure))
+            slots.remember(self.records, action.layer, slot, slots.Past(key, action, result, storing))
         return past
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _FIXED = {_FIXED64: 8, _FIXED32: 4}
 _MAX_VARINT_BYTES = 10
+_SHORT = [bytes((value,)) for value in range(0x80)]
 
 
 class WireError(ValueError):
@@ -87,7 +88,7 @@ def expect_int(value: int | bytes) -> int:
 
 def _varint(value: int) -> bytes:
     if value < 0x80:
-        return bytes((value,))
+        return _SHORT[value]
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)

@@ -36,6 +36,16 @@ def test_modes(tmp_path: Path, mode: Mode, reads: bool, writes: bool) -> None:
         assert Notes(cache).read("kind", NAME) == (b"new" if writes else b"old")
 
 
+@pytest.mark.parametrize("travels", [True, False])
+def test_others_see_at_once_what_they_wait_for_and_the_rest_when_a_run_ends(tmp_path: Path, travels: bool) -> None:
+    with open_cache(CacheSettings(tmp_path)) as other:
+        with open_cache(CacheSettings(tmp_path)) as cache:
+            Notes(cache).write("kind", NAME, b"payload", travels=travels)
+            assert Notes(cache).read("kind", NAME, travels=travels) == b"payload"
+            assert Notes(other).read("kind", NAME, travels=travels) == (b"payload" if travels else None)
+        assert Notes(other).read("kind", NAME, travels=travels) == b"payload"
+
+
 def test_without_a_cache_there_are_none() -> None:
     for notes in (Notes(None), Notes(open_cache(CacheSettings(None)))):
         notes.write("kind", NAME, b"payload")

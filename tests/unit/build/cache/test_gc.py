@@ -213,8 +213,8 @@ def test_locks_that_nobody_holds_are_swept(settings: CacheSettings) -> None:
 def test_what_is_remembered_of_files_and_slots_grows_old(settings: CacheSettings) -> None:
     with open_cache(settings) as cache:
         cache.records.remember("0" * 64, digest_bytes(b"x"))
-        cache.records.flush()
         cache.store(action(x=b"1"), {"out": content(1)}, slot="model")
+        cache.records.flush()
         assert {row.kind for row in cache.records.rows()} == {"ac/main", "slot", "memo"}
         gc(cache, BIG, now=time.time() + 31 * DAY)
         assert {row.kind for row in cache.records.rows()} == {"ac/main"}

@@ -609,7 +609,7 @@ def test_what_is_done_aside_is_waited_for_where_it_matters(settings: CacheSettin
         inputs = cache.inputs()
         cache.aside(work)
         threading.Timer(0.05, begun.set).start()
-        assert cache.files_read() == {path}
+        assert cache.files_read() == {str(path)}
         begun.clear()
         cache.records.forget("memo", ["a" * 16])
         cache.aside(work)
