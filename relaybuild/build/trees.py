@@ -20,6 +20,9 @@ Wanted = Callable[[str], bool]
 """Whether a file or folder of that relative name, with slashes, counts; what is below a folder that does not count does
 not either."""
 
+Read = Callable[[str], Digest]
+"""What reads a file, where its digest is not remembered."""
+
 
 @dataclass(frozen=True)
 class TreeState:
@@ -45,11 +48,11 @@ class TreeState:
         text = "".join([f"{name}\0{a} {b} {c} {d} {e}\0" for name, (a, b, c, d, e) in self.files])
         return Hasher("tree-state.1").field("files", text).digest().hex
 
-    def digest(self) -> Digest:
+    def digest(self, read: Read = digest_file) -> Digest:
         """The digest of all names and contents, read now; raises OSError."""
         hasher = Hasher("tree.1")
         for name, _ in self.files:
-            hasher.field(name, digest_file(f"{self.root}{os.sep}{name}"))
+            hasher.field(name, read(f"{self.root}{os.sep}{name}"))
         return hasher.digest()
 
 
@@ -60,11 +63,11 @@ class TreeInputs(Inputs):
     def _trees(self) -> dict[Path, tuple[TreeState, Digest]]:
         return {}
 
-    def tree(self, root: Path, wanted: Wanted) -> tuple[Digest, TreeState]:
+    def tree(self, root: Path, wanted: Wanted, read: Read = digest_file) -> tuple[Digest, TreeState]:
         """The digest of a folder, and the state in which it has it; raises OSError."""
         if root not in self._trees:
             state = TreeState.of(root, wanted)
-            self._trees[root] = (state, self._digest(state))
+            self._trees[root] = (state, self._digest(state, read))
         state, digest = self._trees[root]
         return digest, state
 
@@ -84,13 +87,13 @@ class TreeInputs(Inputs):
             return super().changed(among)
         return [*super().changed(), *(root for root, (state, _) in self._trees.items() if not _is_now(state))]
 
-    def _digest(self, state: TreeState) -> Digest:
+    def _digest(self, state: TreeState, read: Read) -> Digest:
         now = self._clock()
         is_racy = any(each.is_racy(now) for _, each in state.files)
         memory = None if is_racy else self._memory
         if memory is not None and (known := memory.recall(state.name())) is not None:
             return known
-        digest = state.digest()
+        digest = state.digest(read)
         if memory is not None and _is_now(state):
             memory.remember(state.name(), digest)
         return digest

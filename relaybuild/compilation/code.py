@@ -8,7 +8,6 @@ one requires) is part of a key on its own.
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -18,11 +17,11 @@ from typing import Any
 
 import relaybuild
 from relaybuild.artifact import facts
-from relaybuild.artifact.own_code import own_code
+from relaybuild.artifact.own_code import own_code, take_source
 from relaybuild.build.cache.store import Cache
 from relaybuild.build.trees import TreeInputs
 from relaybuild.dataclass import dataclass
-from relaybuild.digest import Digest, Hasher, digest_bytes
+from relaybuild.digest import Digest, Hasher
 
 _ROOT = Path(relaybuild.__file__).resolve().parent
 _HEAD = "relaybuild"
@@ -33,7 +32,6 @@ _FROM = re.compile(rf"from ({_HEAD}[\w.]*) import (\([^)]*\)|[^\n]*)")
 _WHOLE = re.compile(rf"import ({_HEAD}[\w.]*)")
 _FOLDER = re.compile(r"import_module\(\"(relaybuild[\w.]+)\"\)")
 _SEARCH, _OWN_FOLDER = "iter_modules", "iter_modules(__path__"
-_NAME = re.compile(r"(\w+)(?:\s+as\s+\w+)?\s*(?:,|\)|$|#[^\n]*)")
 
 # Backends are found by name: each is part of the keys of what it makes.
 _BY_NAME = frozenset({"relaybuild.contrib"})
@@ -129,12 +127,11 @@ def _files(folder: str, package: str) -> Iterator[tuple[str, str]]:
 
 
 def _module_code(name: str, path: str, known: Collection[str]) -> ModuleCode:
-    with open(path, "rb", buffering=0) as file:
-        data = file.readall()
+    data, digest = take_source(path)
     text = data.decode("utf-8")
     running = _FOR_TYPES.sub("\n", text) if _TYPES_HEAD in text else text
     imports = {*_imported(running, known), *(_in_folders(name, text, known) if _SEARCH in text else ())}
-    return ModuleCode(digest_bytes(data), tuple(sorted(imports)))
+    return ModuleCode(digest, tuple(sorted(imports)))
 
 
 def _imported(text: str, known: Collection[str]) -> Iterator[str]:
@@ -161,10 +158,12 @@ def _lines_with(head: str, text: str) -> Iterator[int]:
         place = text.find(head, place + 1)
 
 
-@functools.lru_cache(maxsize=4096)
-def _imported_names(text: str) -> tuple[str, ...]:
-    """The names in a statement; most statements stand in many modules."""
-    return tuple(match[1] for match in _NAME.finditer(text))
+def _imported_names(text: str) -> Iterator[str]:
+    """The names in a statement, which may be in parentheses, renamed, and have comments behind them."""
+    for line in text.strip("()").split("\n"):
+        for name in line.partition("#")[0].split(","):
+            if words := name.split():
+                yield words[0]
 
 
 def _in_folders(name: str, text: str, known: Collection[str]) -> Iterator[str]:

@@ -43,6 +43,8 @@ class Records:
         self._clock = clock
         self._used: dict[str, set[str]] = {}
         self._late: dict[str, dict[str, bytes]] = {}
+        self.late_bytes = 0
+        """How many bytes of records were written by `flush`."""
         self._was_replaced = False
         self._index = self._opened(open_index)
 
@@ -137,6 +139,7 @@ class Records:
         for kind, payloads in late.items():
             records = {name: seal(kind, name, payload, self._secret) for name, payload in payloads.items()}
             self._asked(lambda index, kind=kind, records=records: index.replace(kind, records))
+            self.late_bytes += sum(map(len, records.values()))
 
     def _asked(self, ask: Callable[..., T], kind: str = "", name: str = "") -> T | None:
         try:

@@ -33,7 +33,7 @@ def finish_run(
             _write(folder, {"time": round(now, 3), **journal.summary()})
         except OSError as error:
             journal.failed.append(Failed("run-summary", str(error)))
-    added = sum(event.stored_bytes for event in journal.executed)
+    added = sum(event.stored_bytes for event in journal.executed) + records.late_bytes
     if added and _usage_now(folder, records, blobs, added) > max_size:
         # Imported where there is too much, which is seldom.
         from relaybuild.build.cache.gc import collect
