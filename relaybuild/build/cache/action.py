@@ -222,7 +222,8 @@ def _digest(data: bytes) -> Digest:
 
 
 def _check_path(name: str) -> None:
-    if "\0" in name or any(part in ("", ".", "..") for part in name.split("/")):
+    parts = f"/{name}/"
+    if "\0" in name or "//" in parts or "/./" in parts or "/../" in parts:
         raise ValueError(f"'{name}' is not a relative path")
 
 
@@ -246,14 +247,15 @@ def _directories(inputs: Mapping[str, Digest]) -> list[bytes]:
         raise ValueError(f"'{min(both)}' is an input and a folder of inputs")
     # Names are sorted as they are in UTF-8, which is not the order of surrogates in other encodings.
     below = {name: _subfolder(tuple(folders[name].items())) for name in sorted(folders, key=str.encode)}
-    message = b"".join(
-        bytes_field(1, bytes_field(1, name) + bytes_field(2, encode_digest(files[name])))
-        for name in sorted(files, key=str.encode)
-    ) + b"".join(
-        bytes_field(2, bytes_field(1, name) + bytes_field(2, encode_digest(_digest(messages[0]))))
-        for name, messages in below.items()
-    )
-    return [message, *(each for messages in below.values() for each in messages)]
+    nodes = [_node(1, name, files[name]) for name in sorted(files, key=str.encode)]
+    nodes += [_node(2, name, _digest(messages[0])) for name, messages in below.items()]
+    return [b"".join(nodes), *(each for messages in below.values() for each in messages)]
+
+
+@functools.lru_cache(maxsize=4096)
+def _node(number: int, name: str, digest: Digest) -> bytes:
+    """The field of a directory for a file or a folder in it; headers are in many."""
+    return bytes_field(number, bytes_field(1, name) + bytes_field(2, encode_digest(digest)))
 
 
 @functools.lru_cache(maxsize=64)
