@@ -267,7 +267,14 @@ def compile_request(
 
     With `must_hit` it is never made: raises UserError, which says why it was not found.
     """
-    # where the compiler is not known, the library will have to be made
-    toolchain = probe(request.cc, cache=cache, meanwhile=None if must_hit else import_stages)
+    has_tried: list[bool] = []
+
+    def meanwhile() -> None:
+        # where the compiler is not known, the library will have to be made
+        has_tried.append(True)
+        import_stages()
+
+    toolchain = probe(request.cc, cache=cache, meanwhile=None if must_hit else meanwhile)
     folder = Path(save_temps) if save_temps is not None else None
-    return Artifact(Job(request, cache, toolchain, jobs, folder, on_event, must_hit))
+    is_new = bool(has_tried) and cache.settings.remote is None
+    return Artifact(Job(request, cache, toolchain, jobs, folder, on_event, must_hit, is_new))

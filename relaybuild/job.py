@@ -27,8 +27,9 @@ from relaybuild.events import Event
 
 if TYPE_CHECKING:
     from relaybuild.build.cxx import CxxCompiler
+    from relaybuild.build.head_start import HeadStart
     from relaybuild.ir.module import IRModule
-    from relaybuild.stages import Made
+    from relaybuild.stages import Made, Workplace
 
 _WAIT_SECONDS = 600.0
 """How long to wait for another process that makes the same artifact; the wait ends with that process."""
@@ -55,7 +56,8 @@ class Content:
 class Job:
     """A request, the cache of its run, and how it is carried out, which does not change what becomes of it.
 
-    `must_hit`: it may be found, but not made.
+    `must_hit`: it may be found, but not made. `is_new`: the cache does not know the compiler, so it will hardly be
+    found.
     """
 
     request: Request
@@ -65,35 +67,26 @@ class Job:
     save_temps: Path | None = None
     on_event: Callable[[Event], None] | None = None
     must_hit: bool = False
+    is_new: bool = False
 
     def content(self) -> Content:
         """The artifact, from the cache or made now and kept there. Raises UserError if it must be there and is not."""
-        key = self._key()
-        if isinstance(key, Unkeyed):
-            self.cache.bypass(LAYER, NAME, key.reason, slot=self.request.name)
-            return self.make()
-        # whoever else asks for the same waits, and then finds it
-        with self.cache.claim(key.action, _WAIT_SECONDS):
-            # What another process has found out about the system's files is known only now.
-            expected = key.expected(self.cache, self.request.name)
-            return self._find(expected) or self._make_and_keep(key, expected)
+        before = len(self.cache.journal.looked)
+        with self._begun() as begun:
+            asked = slice(before, len(self.cache.journal.looked))
+            key = self._key()
+            if isinstance(key, Unkeyed):
+                self.cache.bypass(LAYER, NAME, key.reason, slot=self.request.name)
+                return self.make(begun)
+            return self._found_or_made(key, begun, asked)
 
-    def make(self) -> Content:
-        """Run the stages."""
+    def make(self, begun: HeadStart | None = None) -> Content:
+        """Run the stages, and take over what was begun of their work."""
         self._check_may_make()
         from relaybuild import stages
 
         with _work_folder(self.save_temps) as folder:
-            work = stages.Workplace(
-                self.toolchain,
-                self.cache if self.has_cache else None,
-                folder,
-                self.configure_folder,
-                self.jobs,
-                self.save_temps is not None,
-                self.on_event,
-            )
-            return self._made(stages.make(self.request, work))
+            return self._made(stages.make(self.request, self._workplace(folder), begun))
 
     def program(self) -> IRModule:
         """The request's module after passes and partitioning."""
@@ -115,6 +108,45 @@ class Job:
     def configure_folder(self) -> Path | None:
         """Where what CMake found is kept; None for the user's default folder."""
         return self.cache.settings.folder
+
+    @contextlib.contextmanager
+    def _begun(self) -> Iterator[HeadStart | None]:
+        """Begin with what all libraries have, where there is no sense in asking the cache for the artifact first."""
+        if not (self.is_new and self.has_cache and self.save_temps is None):
+            yield None
+            return
+        import tempfile
+
+        from relaybuild import stages
+
+        with (
+            tempfile.TemporaryDirectory(prefix="relaybuild-") as folder,
+            stages.begin(self.request, self._workplace(Path(folder))) as head,
+        ):
+            yield head
+
+    def _workplace(self, folder: Path) -> Workplace:
+        from relaybuild import stages
+
+        cache, is_kept = self.cache if self.has_cache else None, self.save_temps is not None
+        return stages.Workplace(self.toolchain, cache, folder, self.configure_folder, self.jobs, is_kept, self.on_event)
+
+    def _found_or_made(self, key: Keyed, begun: HeadStart | None, asked: slice) -> Content:
+        """The artifact; `asked` are the entries of the journal that come of what was begun."""
+        with contextlib.ExitStack() as claims:
+            if not claims.enter_context(self.cache.claim(key.action, 0.0)):
+                if begun is not None:
+                    # Others may wait for what was begun.
+                    begun.stop()
+                    begun = None
+                # whoever else asks for the same waits, and then finds it
+                claims.enter_context(self.cache.claim(key.action, _WAIT_SECONDS))
+            # What another process has found out about the system's files is known only now.
+            expected = key.expected(self.cache, self.request.name)
+            if (found := self._find(expected)) is not None:
+                del self.cache.journal.looked[asked]
+                return found
+            return self._make_and_keep(key, expected, begun)
 
     def _key(self) -> Keyed | Unkeyed:
         if not self.has_cache:
@@ -143,9 +175,9 @@ class Job:
         except DamagedResult:
             return None
 
-    def _make_and_keep(self, key: Keyed, expected: Action) -> Content:
+    def _make_and_keep(self, key: Keyed, expected: Action, begun: HeadStart | None) -> Content:
         start, namespace = time.perf_counter(), self.cache.settings.namespace
-        content = self.make()
+        content = self.make(begun)
         assert content.path is not None
         outputs: dict[str, Contents] = {
             "header": content.header.encode(),

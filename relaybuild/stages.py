@@ -120,9 +120,14 @@ class _Clock:
             self.on_event(event)
 
 
-def make(request: Request, work: Workplace) -> Made:
-    """Run all stages, or find what they would make; raises what `driver.compile` does."""
-    with _begun(request, work) as head:
+def make(request: Request, work: Workplace, begun: HeadStart | None = None) -> Made:
+    """Run all stages, or find what they would make; raises what `driver.compile` does.
+
+    What was `begun` for the request is taken over.
+    """
+    if begun is not None:
+        return _make(request, work, begun)
+    with begin(request, work) as head:
         return _make(request, work, head)
 
 
@@ -286,8 +291,11 @@ def _common_part(symbol: str) -> LibrarySpec:
 
 
 @contextlib.contextmanager
-def _begun(request: Request, work: Workplace) -> Iterator[HeadStart | None]:
-    """Compile what is known of the library before its model is, except where all is to stand in one build directory."""
+def begin(request: Request, work: Workplace) -> Iterator[HeadStart | None]:
+    """Compile what is known of the library before its model is, except where all is to stand in one build directory.
+
+    What `make` has not taken over ends with the block.
+    """
     if work.keep or request.form.is_folder:
         yield None
         return

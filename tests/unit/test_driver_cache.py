@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 import relaybuild
-from relaybuild import driver
+from relaybuild import driver, job, stages
 from relaybuild.build.cache.locks import held
 from relaybuild.build.cache.store import open_cache
+from relaybuild.build.cache_config import CacheFlags, chosen_settings
 from relaybuild.errors import UserError
 from relaybuild.ir.expr import Expr, Function, Tuple, const, var
 from relaybuild.ir.module import IRModule
@@ -69,6 +70,34 @@ def test_an_artifact_that_is_found_is_as_one_that_is_made(tmp_path: Path) -> Non
     product, positive = load_module(tmp_path / "a.so")(np.ones((2, 3), "float32"))
     np.testing.assert_array_equal(product, [[3, 12, 21, 30]] * 2)
     np.testing.assert_array_equal(positive, np.ones((2, 3)))
+
+
+def forget_compilers() -> None:
+    with open_cache(chosen_settings(CacheFlags())) as cache:
+        cache.records.forget("tool", [row.name for row in cache.records.rows() if row.kind == "tool"])
+
+
+def test_work_begins_before_a_cache_is_asked_that_does_not_know_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    begin, key = stages.begin, job.artifact_key
+    monkeypatch.setattr(stages, "begin", lambda *given: order.append("begin") or begin(*given))
+    monkeypatch.setattr(job, "artifact_key", lambda *given: order.append("key") or key(*given))
+    compiled(model=module(2.0))
+    assert order == ["key", "begin"]
+    forget_compilers()
+    order.clear()
+    made = compiled(model=module(3.0))
+    assert order == ["begin", "key"]
+    assert made.summary["executed"]["link"] == 1
+    assert load_module(made.path)(np.ones((2, 3), "float32"))[0][0][0] == 9
+
+
+def test_an_artifact_that_is_found_though_its_compiler_was_not_known() -> None:
+    made = compiled()
+    forget_compilers()
+    found = compiled()
+    assert is_found(found)
+    assert found.path.read_bytes() == made.path.read_bytes()
 
 
 def test_the_steps_of_what_is_found_count_as_cached() -> None:
