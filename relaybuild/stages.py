@@ -35,9 +35,6 @@ from relaybuild.compilation.slots import Weights
 from relaybuild.compilation.sources import read_model
 from relaybuild.compilation.weights import library_weights
 from relaybuild.dataclass import dataclass
-from relaybuild.emission.emit import emit
-from relaybuild.emission.layout import Parts
-from relaybuild.emission.sources import portable_link_words
 from relaybuild.events import Event
 from relaybuild.identifier import c_identifier
 from relaybuild.ir.infer import infer_types
@@ -150,7 +147,7 @@ def _make(request: Request, work: Workplace, head: HeadStart | None) -> Made:
     whole = Counter(actions.whole)
     if request.form.is_folder:
         with clock.stage("link"):
-            _emit(request, options, host, Parts(options.name, spec, header, brought.backends), path)
+            _emit(request, options, host, (spec, header, brought), path)
     else:
         built = _build(spec, work, path, clock, head)
         executed, cached = {**executed, **built.executed}, {**cached, **built.cached}
@@ -353,15 +350,29 @@ def _tensors(options: CodegenOptions, host: HostCode) -> tuple[list[TensorSpec],
 
 def _shown_link_words(spec: LibrarySpec) -> Sequence[str]:
     """What the header says that programs are linked with; a project's says nothing, for its target knows."""
-    if spec.form.is_folder:
-        return portable_link_words(link_words(spec)) if spec.form is Form.SOURCES else ()
-    return link_words(spec)
+    if not spec.form.is_folder:
+        return link_words(spec)
+    from relaybuild.emission.sources import portable_link_words
+
+    return portable_link_words(link_words(spec)) if spec.form is Form.SOURCES else ()
 
 
-def _emit(request: Request, options: CodegenOptions, host: HostCode, parts: Parts, path: Path) -> None:
+def _emit(
+    request: Request,
+    options: CodegenOptions,
+    host: HostCode,
+    library: tuple[LibrarySpec, str, RegionSources],
+    path: Path,
+) -> None:
+    """Write the folder that a library, its header and what backends bring to it become."""
+    from relaybuild.emission.emit import emit
+    from relaybuild.emission.layout import Parts
+
     def module() -> IRModule:
         return infer_types(read_model(request.model, request.shapes).module)
 
+    spec, header, brought = library
+    parts = Parts(options.name, spec, header, brought.backends)
     emit(request.form, parts, path, _tensors(options, host), module)
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from relaybuild.build.elf_room import write_ahead
 from relaybuild.build.files import writing
 from relaybuild.build.weights import WeightBlob
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 
 class EarlyWeights:
@@ -19,6 +21,9 @@ class EarlyWeights:
 
     def __init__(self, path: Path, place: int, weights: WeightBlob) -> None:
         """Begin, for a library in which the weights stand at `place`; raises UserError where no file can be made."""
+        # most compilations begin no weights early, and the import takes as long as that of ten modules
+        from concurrent.futures import ThreadPoolExecutor
+
         self._path = path
         with writing(path):
             self._file = _Stoppable(io.FileIO(path, "w"))

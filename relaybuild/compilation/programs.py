@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from relaybuild.compilation.slots import Origin, Weights, pack
 from relaybuild.digest import Digest, digest_bytes
 from relaybuild.ir.module import IRModule
-from relaybuild.ir.parser import parse
 from relaybuild.ir.printer import print_module
 from relaybuild.ir.structural import weight_slots
 
@@ -80,6 +79,8 @@ class Program:
 
 def read_stored(stored: bytes, weights: Weights) -> IRModule:
     """The module of a stored form; raises StoredError, and what loading weights raises."""
+    from relaybuild.ir.parser import parse
+
     arrays = _arrays(_table(stored), weights)
     return parse(stored.partition(b"\n")[2].decode(), weights=arrays or None, positions=False)
 

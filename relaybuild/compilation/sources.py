@@ -13,7 +13,6 @@ from relaybuild.ir.expr import Function
 from relaybuild.ir.infer import infer_types
 from relaybuild.ir.input_shapes import leaves, with_shapes
 from relaybuild.ir.module import IRModule
-from relaybuild.ir.parser import parse
 from relaybuild.ir.types import TupleType
 
 if TYPE_CHECKING:
@@ -57,6 +56,8 @@ def is_relay_file(path: Path) -> bool:
 
 
 def _parse_file(path: Path) -> IRModule:
+    from relaybuild.ir.parser import parse
+
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

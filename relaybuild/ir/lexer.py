@@ -12,8 +12,8 @@ from itertools import accumulate
 
 from relaybuild.dataclass import dataclass
 from relaybuild.diagnostics import Diagnostic, Source
+from relaybuild.ir.text.names import METADATA
 
-METADATA = "#[metadata]"
 PUNCTUATION = frozenset("-+*/<>=(){}[],;:?")
 
 _SPACE = " \t\r\n\f"

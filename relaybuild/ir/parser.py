@@ -24,13 +24,13 @@ from relaybuild.errors import TypeCheckError, UserError
 from relaybuild.ir.adt import Constructor, TypeData
 from relaybuild.ir.expr import Expr, Function, Span
 from relaybuild.ir.infer import complete_types
-from relaybuild.ir.lexer import METADATA, Tokens, tokenize
+from relaybuild.ir.lexer import Tokens, tokenize
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.op import find_op
 from relaybuild.ir.text.cursor import Fault, TooManyErrors
 from relaybuild.ir.text.expressions import ExpressionReader
 from relaybuild.ir.text.metadata import read_metadata
-from relaybuild.ir.text.names import is_reserved, quoted
+from relaybuild.ir.text.names import METADATA, is_reserved, quoted
 from relaybuild.ir.trampoline import Step, run
 from relaybuild.ir.types import GlobalTypeVar, Type, TypeVar
 

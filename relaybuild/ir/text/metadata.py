@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from relaybuild.ir.dtypes import numpy_dtype
 from relaybuild.ir.expr import Constant
-from relaybuild.ir.lexer import METADATA
 from relaybuild.ir.structural import constant_digest
+from relaybuild.ir.text.names import METADATA
 from relaybuild.ir.types import DTYPES
 
 WeightForm: TypeAlias = Literal["data", "digest", "slot"]

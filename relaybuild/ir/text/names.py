@@ -15,6 +15,8 @@ KEYWORDS = frozenset(
 """Words that begin an expression, or could not."""
 TYPE_WORDS = frozenset((*DTYPES, "Tensor", "fn", "Ref", "_"))
 """Words that begin a type and name none."""
+METADATA = "#[metadata]"
+"""The line before the metadata section."""
 NOT_FINITE = re.compile(r"(?:inf|nan)(?:bf16|f64|f32|f16|f)?\Z")
 
 _SIMPLE = re.compile(r"[A-Za-z_][A-Za-z_0-9]*\Z")
