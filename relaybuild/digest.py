@@ -108,12 +108,16 @@ def digest_bytes(data: bytes | bytearray | memoryview[Any]) -> Digest:
     return Digest(sha256(view).hexdigest(), view.nbytes)
 
 
-def digest_file(path: str | os.PathLike[str]) -> Digest:
-    """The plain SHA-256 of a file's content, read in chunks; raises OSError if it cannot be read."""
+def digest_file(path: str | os.PathLike[str], chunk: int = _CHUNK) -> Digest:
+    """The plain SHA-256 of a file's content, read in chunks; raises OSError if it cannot be read.
+
+    After each chunk the interpreter is waited for, if another thread has it: beside one that is busy they should be
+    large.
+    """
     state = long_sha256()
     size = 0
     with open(path, "rb", buffering=0) as file:
-        while data := file.read(_CHUNK):
+        while data := file.read(chunk):
             state.update(data)
             size += len(data)
     return Digest(state.hexdigest(), size)

@@ -125,7 +125,7 @@ def fill_room(path: Path, size: int, write: Callable[[BinaryIO], None], ahead: P
 
 
 def _write_data(file: BinaryIO, place: int, size: int, write: Callable[[BinaryIO], None]) -> None:
-    reserve(file, place, size)
+    reserve(file, place + size)
     file.seek(place)
     write(file)
     written = file.tell() - place

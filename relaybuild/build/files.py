@@ -80,15 +80,15 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], None]) -> None:
             raise
 
 
-def reserve(file: BinaryIO, begin: int, size: int) -> None:
-    """Take the space that bytes from `begin` on will need, where the file system can; raises OSError if it has not.
+def reserve(file: BinaryIO, size: int) -> None:
+    """Take the space that a file of so many bytes needs, where the file system can; raises OSError if it lacks it.
 
     Space that is taken as a whole costs less than taking it page by page, and what was not taken yet when a file is
     given the name of another is taken then, while everybody waits.
     """
     if size and hasattr(os, "posix_fallocate"):
         try:
-            os.posix_fallocate(file.fileno(), begin, size)
+            os.posix_fallocate(file.fileno(), 0, size)
         except OSError as error:
             if error.errno not in _CANNOT_RESERVE:
                 raise

@@ -22,6 +22,9 @@ RACY_SECONDS = 2.0
 LONG_BYTES = 64_000_000
 """A file so large takes as long to read as a large package to import."""
 
+_LARGE_CHUNK = 8 << 20
+"""Who reads a file while others work waits for the interpreter after each chunk, for milliseconds."""
+
 
 class FileState(NamedTuple):
     """What tells that a file was changed, as far as the file system says."""
@@ -134,7 +137,7 @@ def _read_beside(path: str, work: Iterable[object]) -> Digest:
 
     def read() -> None:
         with contextlib.suppress(OSError):
-            found.append(digest_file(path))
+            found.append(digest_file(path, _LARGE_CHUNK))
 
     thread = threading.Thread(target=read, name="relaybuild-digest")
     thread.start()

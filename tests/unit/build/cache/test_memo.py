@@ -86,7 +86,7 @@ def test_pieces_of_work_are_done_while_the_first_long_file_is_read(
 
 def test_a_long_file_that_goes_while_something_is_done_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memo, "LONG_BYTES", 1)
-    monkeypatch.setattr(memo, "digest_file", lambda path: digest_file(Path(f"{path}.gone")))
+    monkeypatch.setattr(memo, "digest_file", lambda path, chunk=0: digest_file(Path(f"{path}.gone")))
     with pytest.raises(FileNotFoundError):
         Inputs(None, later, [None]).digest(path)
 
