@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 
 from onnx import AttributeProto, GraphProto, NodeProto, defs
@@ -91,17 +92,28 @@ def check_signature(node: NodeProto, opset: int) -> None:
 
     Their meaning is unknown, and what they ask for would be left out silently.
     """
-    domain = domain_of(node)
-    if not defs.has(node.op_type, opset, domain):
+    signature = _signature(node.op_type, opset, domain_of(node))
+    if signature is None:
         return
-    schema = defs.get_schema(node.op_type, opset, domain)
-    if len(node.input) > schema.max_input:
-        raise UserError(f"it has {len(node.input)} inputs, expected at most {schema.max_input} in opset {opset}")
-    known = schema.attributes
+    most, known = signature
+    if len(node.input) > most:
+        raise UserError(f"it has {len(node.input)} inputs, expected at most {most} in opset {opset}")
     for attr in node.attribute:
         if attr.name not in known:
             names = ", ".join(sorted(known)) or "none"
             raise UserError(f"it has no attribute '{attr.name}' in opset {opset}; its attributes are {names}")
+
+
+@functools.cache
+def _signature(op_type: str, opset: int, domain: str) -> tuple[int, frozenset[str]] | None:
+    """How many inputs an operator has at most, and the names of its attributes; None if the standard has none such.
+
+    Each time onnx is asked for them it makes all attributes anew.
+    """
+    if not defs.has(op_type, opset, domain):
+        return None
+    schema = defs.get_schema(op_type, opset, domain)
+    return schema.max_input, frozenset(schema.attributes)
 
 
 def _nodes(names: Sequence[str]) -> str:
