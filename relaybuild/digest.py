@@ -14,7 +14,7 @@ from relaybuild.dataclass import dataclass
 
 Value: TypeAlias = "bool | int | float | str | bytes | tuple[Value, ...] | Digest | None"
 
-_CHUNK = 1 << 17
+_CHUNK = 1 << 16
 
 
 class Sha256(Protocol):

@@ -13,9 +13,9 @@ from relaybuild.digest import Digest, digest_bytes
 
 _PACKAGE = Path(relaybuild.__file__).resolve().parent
 # The command line prints what others make, and what CMake read is known by what it found.
-_UNRELATED = ("cli", "cmake", "_share", "__pycache__")
+_UNRELATED = frozenset({"cli", "cmake", "_share", "__pycache__"})
 # Python's own files, and the extension module that runs libraries.
-_DERIVED = (".pyc", ".so", ".pyi", ".md")
+_DERIVED = (".pyc", ".so", ".pyi", ".md", "/__pycache__")
 _PACKAGES = {"numpy": "version.py", "onnx": "version.py"}
 _taken: dict[str, tuple[bytes, Digest]] = {}
 
@@ -63,4 +63,4 @@ def platform_facts() -> str:
 
 
 def _counts(name: str) -> bool:
-    return name.rpartition("/")[2] != "__pycache__" and name not in _UNRELATED and not name.endswith(_DERIVED)
+    return name not in _UNRELATED and not name.endswith(_DERIVED)

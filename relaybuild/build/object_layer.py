@@ -174,9 +174,10 @@ class ObjectLayer:
 
     def _action(self, unit: Unit, headers: HeaderList) -> Action:
         """The action that makes an object, if the compiler reads these headers; those that are gone are left out."""
-        if (unit, headers) not in self._actions:
-            self._actions[unit, headers] = self._built(unit, headers)
-        return self._actions[unit, headers]
+        key = (unit, headers)
+        if key not in self._actions:
+            self._actions[key] = self._built(unit, headers)
+        return self._actions[key]
 
     def _built(self, unit: Unit, headers: HeaderList) -> Action:
         read = self._read_now(self._search(unit), headers)

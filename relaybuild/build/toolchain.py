@@ -300,15 +300,19 @@ def resolve_command(text: str, origin: str, environ: Mapping[str, str]) -> tuple
         if path is None:
             raise UserError(f"the compiler '{word}' (from {origin}) was not found or is not executable; {_INSTALL}")
         resolved.append(os.path.abspath(path))
-        if Path(word).stem not in LAUNCHERS or index + 1 == len(words):
+        if _stem(word) not in LAUNCHERS or index + 1 == len(words):
             return (*resolved, *words[index + 1 :])
     raise UserError(f"the compiler command (from {origin}) is empty; {_INSTALL}")
 
 
 def without_launchers(command: Sequence[str]) -> tuple[str, ...]:
     """A compiler's command without ccache and its like before it."""
-    first = next((i for i, word in enumerate(command) if Path(word).stem not in LAUNCHERS), 0)
+    first = next((i for i, word in enumerate(command) if _stem(word) not in LAUNCHERS), 0)
     return tuple(command[first:])
+
+
+def _stem(path: str) -> str:
+    return os.path.splitext(os.path.basename(path))[0]
 
 
 def _trial(command: Sequence[str], folder: Path) -> tuple[str, ...]:
