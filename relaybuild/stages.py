@@ -42,7 +42,6 @@ from relaybuild.ir.module import IRModule
 from relaybuild.ir.types import TensorType
 from relaybuild.lower.sources import include_dir as kernel_include_dir
 from relaybuild.partition.backend import CodegenOptions, GeneratedCode
-from relaybuild.partition.report import Report, report
 from relaybuild.passes.infra import PRECISE, PassContext
 from relaybuild.passes.pipelines import default_pipeline
 from relaybuild.runtime.header import public_functions, standalone_header
@@ -52,6 +51,8 @@ from relaybuild.target import Target, chosen
 
 if TYPE_CHECKING:
     from onnx import ModelProto
+
+    from relaybuild.partition.report import Report
 
 
 @dataclass(frozen=True)
@@ -204,6 +205,8 @@ def partition_report(
     name: str | None = None,
 ) -> Report:
     """How `driver.compile` would partition a model, with the same arguments; raises as that does."""
+    from relaybuild.partition.report import report
+
     selection = select(config, flags)
     machine = chosen(target)
     title = name or default_name(model)

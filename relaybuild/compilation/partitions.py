@@ -28,7 +28,6 @@ from relaybuild.ir.infer import infer_types
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.ops.compiler_annotation import END
 from relaybuild.ir.visitor import post_order
-from relaybuild.partition.pipeline import partition
 from relaybuild.partition.region_text import RegionPorts
 from relaybuild.passes.infra import PassContext
 from relaybuild.target import Target
@@ -67,6 +66,8 @@ def partition_module(module: IRModule, selection: Selection, name: str) -> IRMod
     """
     if not selection.backends and not _has_marks(module):
         return infer_types(module)
+    from relaybuild.partition.pipeline import partition
+
     return partition(infer_types(module), selection.tags, mod_name=c_identifier(name))
 
 

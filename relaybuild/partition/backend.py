@@ -146,9 +146,9 @@ class Backend:
     """A backend as a value: `tag` stands in a function's `Compiler` attribute, `cmake_flag` switches it on.
 
     `supports` is asked about each call of an operator; `patterns` are tuples of a name, a pattern and perhaps a check,
-    by priority, and a pattern's name begins with the tag and a point. Of several backends the one of the highest
-    `priority` is asked first. `optimize` runs over a module of one region, its function `main`, before code is
-    generated for it, and keeps that function's type.
+    by priority, or a function that makes them, and a pattern's name begins with the tag and a point. Of several
+    backends the one of the highest `priority` is asked first. `optimize` runs over a module of one region, its function
+    `main`, before code is generated for it, and keeps that function's type.
 
     `runtime_sources` are the C and C++ files, relative to `folder`, that its code needs in a library, each library
     once; `folder` is on the include path of its units. `type_key` is that of the blobs which they read, empty where
@@ -164,7 +164,7 @@ class Backend:
     codegen: Callable[[Function, CodegenOptions], GeneratedCode]
     priority: int = 0
     options: Mapping[str, Any] = field(default_factory=dict)
-    patterns: Sequence[Any] = ()
+    patterns: Sequence[Any] | Callable[[], Sequence[Any]] = ()
     supports: Supports = supports_nothing
     optimize: Callable[[IRModule], IRModule] | None = None
     runtime_sources: Sequence[str] = ()

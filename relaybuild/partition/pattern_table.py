@@ -81,8 +81,11 @@ def get_pattern_table(tag: str) -> PatternTable | None:
 
 def table_of(tag: str) -> PatternTable:
     """The table registered under a tag, else the patterns of the backend that has it; empty where there are none."""
+    if tag in _tables:
+        return _tables[tag]
     backend = all_backends().get(tag)
-    return _tables[tag] if tag in _tables else pattern_table(backend.patterns if backend else ())
+    patterns = backend.patterns if backend else ()
+    return pattern_table(patterns() if callable(patterns) else patterns)
 
 
 def known_tags() -> list[str]:

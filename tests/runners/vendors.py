@@ -22,6 +22,7 @@ from relaybuild.ir.module import IRModule
 from relaybuild.ir.types import TensorType
 from relaybuild.partition.backend import Backend, SourceUnit, flat_types
 from relaybuild.partition.merge_composite import MergeComposite
+from relaybuild.partition.pattern_table import table_of
 from runners.packed import Array, build, compiled, options
 
 
@@ -70,7 +71,7 @@ def region_of(backend: Backend, params: Sequence[Var], results: Sequence[Expr]) 
     """A function of those results, in which the backend's patterns have become calls of composite functions."""
     body = results[0] if len(results) == 1 else Tuple(results)
     module = infer_types(IRModule({"main": Function(list(params), body)}))
-    return infer_types(MergeComposite(backend.patterns)(module))["main"]
+    return infer_types(MergeComposite(table_of(backend.tag))(module))["main"]
 
 
 def random_arguments(params: Sequence[Var], seed: int = 0) -> list[Array]:

@@ -2,15 +2,29 @@
 
 from pathlib import Path
 
-from relaybuild.contrib.codegen_c.codegen import generate, supports
-from relaybuild.partition.backend import Backend
+from relaybuild.ir.expr import Call, Function
+from relaybuild.partition.backend import Backend, CodegenOptions, GeneratedCode
+
+
+def _generate(function: Function, options: CodegenOptions) -> GeneratedCode:
+    # what is found by every compilation, and seldom on, is imported where it is asked
+    from relaybuild.contrib.codegen_c.codegen import generate
+
+    return generate(function, options)
+
+
+def _supports(call: Call) -> bool | str:
+    from relaybuild.contrib.codegen_c.codegen import supports
+
+    return supports(call)
+
 
 BACKEND = Backend(
     name="codegen_c",
     tag="ccompiler",
     cmake_flag="USE_CODEGENC",
-    codegen=generate,
-    supports=supports,
+    codegen=_generate,
+    supports=_supports,
     folder=Path(__file__).parent,
     cmake_module="CODEGENC",
 )

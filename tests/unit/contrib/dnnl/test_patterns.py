@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from runners.packed import typed
 
-from relaybuild.contrib.dnnl import BACKEND
 from relaybuild.contrib.dnnl.patterns import PATTERNS
 from relaybuild.ir.expr import Call, Function
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.visitor import post_order
 from relaybuild.partition.merge_composite import MergeComposite, unmerged
+from relaybuild.partition.pattern_table import table_of
 
 PARAMS = """%x: Tensor[(2, 6, 9, 8), float32], %w: Tensor[(4, 6, 3, 3), float32], %b: Tensor[(4, 1, 1), float32],
   %v: Tensor[(4,), float32], %s: Tensor[(2, 4, 7, 6), float32], %a: Tensor[(5, 7), float32],
@@ -121,7 +121,7 @@ def test_of_two_sums_one_convolution_takes_each() -> None:
 
 
 def test_names_are_of_the_backend_and_stand_once() -> None:
-    found = [entry.name for entry in BACKEND.patterns]
+    found = [entry.name for entry in table_of("dnnl")]
     assert len(set(found)) == len(found)
     assert all(name.startswith("dnnl.") for name in found)
 
