@@ -60,15 +60,15 @@ class CachedBuild:
                 # Others may wait for what was begun, so it does not wait for them.
                 begun = self._finish_head()
                 claims.enter_context(self.cache.claim(self._claim(), _WAIT_SECONDS))
+            # Weights would be one more to work than there may be.
+            place = self._link.expected_place() if self.jobs is None else None
+            early = claims.enter_context(self.workspace.early_weights(place))
             # What another process has found out about headers is known only now.
             objects = self._look_up()
             self.clock.step("write")
             if self._is_found(objects):
                 self._finish_steps(begun)
                 return begun
-            # Weights would be one more to work than there may be.
-            place = self._link.expected_place() if self.jobs is None else None
-            early = claims.enter_context(self.workspace.early_weights(place))
             compiled = begun + self._compile_missing(objects)
             if compiled and self._is_found(objects):
                 self._finish_steps(compiled)
