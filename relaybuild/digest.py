@@ -14,7 +14,7 @@ from relaybuild.dataclass import dataclass
 
 Value: TypeAlias = "bool | int | float | str | bytes | tuple[Value, ...] | Digest | None"
 
-_CHUNK = 1 << 16
+_CHUNK = 1 << 20
 
 
 class Sha256(Protocol):
@@ -117,9 +117,11 @@ def digest_file(path: str | os.PathLike[str], chunk: int = _CHUNK) -> Digest:
     state = long_sha256()
     size = 0
     with open(path, "rb", buffering=0) as file:
-        while data := file.read(chunk):
-            state.update(data)
-            size += len(data)
+        # to clear a buffer takes longer than to hash a small file; one byte more tells that it ends
+        buffer = memoryview(bytearray(min(chunk, os.fstat(file.fileno()).st_size + 1)))
+        while count := file.readinto(buffer):
+            state.update(buffer[:count])
+            size += count
     return Digest(state.hexdigest(), size)
 
 
