@@ -95,13 +95,13 @@ def _define(cls: Any, frozen: bool, eq: bool, repr: bool, slots: bool) -> Any:
         _add(cls, "__setattr__", _refusing(cls, known, "assign to", "__setattr__"))
         _add(cls, "__delattr__", _refusing(cls, known, "delete", "__delattr__"))
     if frozen and slots:
-        _add(cls, "__getstate__", _state_of(names))
-        _add(cls, "__setstate__", _set_state_of(names))
+        _set_new(cls, "__getstate__", _state)
+        _set_new(cls, "__setstate__", _set_state)
     return cls
 
 
 def _check_bases(cls: Any, frozen: bool) -> None:
-    bases = [getattr(base, _PARAMS).frozen for base in cls.__mro__[1:] if hasattr(base, _PARAMS)]
+    bases = [getattr(base, _PARAMS).frozen for base in cls.__mro__[1:-1] if hasattr(base, _PARAMS)]
     if bases and any(bases) != frozen:
         kinds = ("frozen", "non-frozen")
         raise TypeError("cannot inherit {} dataclass from a {} one".format(*(kinds if frozen else kinds[::-1])))
@@ -110,7 +110,7 @@ def _check_bases(cls: Any, frozen: bool) -> None:
 def _fields_of(cls: Any) -> dict[str, Any]:
     """The fields of a class by name, those of its bases first; a class attribute that describes one goes."""
     found: dict[str, Any] = {}
-    for base in cls.__mro__[-1:0:-1]:
+    for base in cls.__mro__[-2:0:-1]:
         found.update(getattr(base, _FIELDS, ()))
     own = cls.__annotations__
     for name, annotation in own.items():
@@ -133,7 +133,8 @@ def _first_word(annotation: object) -> str:
 
 
 def _field(cls: Any, name: str, annotation: object, kind: object) -> Any:
-    default = getattr(cls, name, MISSING)
+    # to ask a class in vain takes as long as to make its field, and most have no bases
+    default = vars(cls).get(name, MISSING) if cls.__bases__ == (object,) else getattr(cls, name, MISSING)
     made: Any
     if not isinstance(default, Field):
         # that of a slot is what reads it
@@ -193,10 +194,16 @@ def _define_equality(cls: Any, fields: Sequence[Any], frozen: bool) -> None:
     members = vars(cls)
     # a class with an equality of its own has a __hash__ that is None
     has_own_hash = "__hash__" in members and not (members["__hash__"] is None and "__eq__" in members)
-    _add(cls, "__eq__", _eq_of(_values_of([field.name for field in fields if field.compare])))
-    if not has_own_hash:
-        hashed = [field.name for field in fields if (field.compare if field.hash is None else field.hash)]
-        cls.__hash__ = _hash_of(_values_of(hashed)) if frozen else None
+    compared = [field.name for field in fields if field.compare]
+    values = _values_of(compared)
+    _add(cls, "__eq__", _eq_of(values))
+    if has_own_hash:
+        return
+    if not frozen:
+        cls.__hash__ = None
+        return
+    hashed = [field.name for field in fields if (field.compare if field.hash is None else field.hash)]
+    cls.__hash__ = _hash_of(values if hashed == compared else _values_of(hashed))
 
 
 def _set_new(cls: Any, name: str, value: object) -> None:
@@ -211,19 +218,11 @@ def _add(cls: Any, name: str, function: Callable[..., Any]) -> None:
         setattr(cls, name, function)
 
 
-def _define_init(cls: Any, fields: Sequence[Field[Any]], frozen: bool) -> None:
+def _define_init(cls: Any, fields: Sequence[Any], frozen: bool) -> None:
     if "__init__" in cls.__dict__:
         return
-    names = [field.name for field in fields if field.init]
-    fixed = {field.name: field.default for field in fields if field.init and field.default is not MISSING}
-    made: dict[str, Any] = {
-        field.name: field.default_factory for field in fields if field.default_factory is not MISSING
-    }
-    allowed = frozenset(names)
-    needed = allowed.difference(fixed, made)
     assign: Callable[[Any, str, Any], None] = object.__setattr__ if frozen else setattr
-    has_post_init = hasattr(cls, _POST_INIT)
-    order = [field.name for field in fields if field.init or field.name in made]
+    plan: _Plan | None = None
     calls = 0
 
     def compiled() -> Any:
@@ -232,20 +231,45 @@ def _define_init(cls: Any, fields: Sequence[Field[Any]], frozen: bool) -> None:
         return cls.__init__
 
     def init(self: Any, /, *args: Any, **kwargs: Any) -> None:
-        nonlocal calls
+        nonlocal calls, plan
         calls += 1
-        given = dict(zip(names, args), **kwargs)
-        is_right = len(given) == len(args) + len(kwargs) and needed <= given.keys() <= allowed
-        if calls > _INTERPRETED_CALLS or not is_right:
+        if plan is None:
+            plan = _Plan(cls, fields)
+        given = plan.values(args, kwargs) if calls <= _INTERPRETED_CALLS else None
+        if given is None:
             compiled()(self, *args, **kwargs)
             return
-        for name in order:
-            assign(self, name, given[name] if name in given else fixed[name] if name in fixed else made[name]())
-        if has_post_init:
+        for name, value in given:
+            assign(self, name, value)
+        if plan.has_post_init:
             self.__post_init__()
 
     _add(cls, "__init__", init)
     cls.__signature__ = _Signature(compiled)
+
+
+class _Plan:
+    """What a constructor that is interpreted does."""
+
+    def __init__(self, cls: Any, fields: Sequence[Any]) -> None:
+        self.has_post_init = hasattr(cls, _POST_INIT)
+        self._names = [field.name for field in fields if field.init]
+        self._fixed = {field.name: field.default for field in fields if field.init and field.default is not MISSING}
+        self._made = {field.name: field.default_factory for field in fields if field.default_factory is not MISSING}
+        self._order = [field.name for field in fields if field.init or field.name in self._made]
+        self._allowed = frozenset(self._names)
+        self._needed = self._allowed.difference(self._fixed, self._made)
+
+    def values(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]] | None:
+        """The value of each field, in order; None for arguments that do not fit."""
+        given = dict(zip(self._names, args), **kwargs)
+        if len(given) != len(args) + len(kwargs) or not self._needed <= given.keys() <= self._allowed:
+            return None
+        fixed, made = self._fixed, self._made
+        return [
+            (name, given[name] if name in given else fixed[name] if name in fixed else made[name]())
+            for name in self._order
+        ]
 
 
 class _Signature:
@@ -287,11 +311,18 @@ def _compiled_init(cls: Any, fields: Sequence[Field[Any]], frozen: bool) -> Any:
 
 
 def _repr_of(names: Sequence[str]) -> Callable[[Any], str]:
-    @reprlib.recursive_repr()
-    def text(self: Any) -> str:
+    text: Callable[[Any], str] | None = None
+
+    def shown(self: Any) -> str:
         return f"{type(self).__qualname__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
-    return text
+    def guarded(self: Any) -> str:
+        nonlocal text
+        if text is None:
+            text = reprlib.recursive_repr()(shown)
+        return text(self)
+
+    return guarded
 
 
 def _values_of(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
@@ -315,16 +346,14 @@ def _hash_of(values: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any], int]:
     return lambda self: hash(values(self))
 
 
-def _state_of(names: Sequence[str]) -> Callable[[Any], list[Any]]:
-    return lambda self: [getattr(self, name) for name in names]
+def _state(self: Any) -> list[Any]:
+    """What a frozen object with slots is sent as, with the fields of who derives from its class."""
+    return [getattr(self, field.name) for field in dataclasses.fields(self)]
 
 
-def _set_state_of(names: Sequence[str]) -> Callable[[Any, Sequence[Any]], None]:
-    def set_state(self: Any, state: Sequence[Any]) -> None:
-        for name, value in zip(names, state):
-            object.__setattr__(self, name, value)
-
-    return set_state
+def _set_state(self: Any, state: Sequence[Any]) -> None:
+    for field, value in zip(dataclasses.fields(self), state):
+        object.__setattr__(self, field.name, value)
 
 
 def _refusing(cls: Any, names: frozenset[str], deed: str, method: str) -> Callable[..., None]:

@@ -190,6 +190,14 @@ def test_an_object_with_slots_has_no_others_and_can_be_copied_and_sent() -> None
             setattr(Slotted(1), name, 2)
 
 
+def test_fields_of_a_class_without_slots_are_copied_with_those_of_its_base_that_has_them() -> None:
+    @dataclass(frozen=True)
+    class Wider(Slotted):
+        third: int = 3
+
+    assert copy.copy(Wider(1, "x", 7)) == Wider(1, "x", 7)
+
+
 def test_what_is_left_to_the_standard_library_is_refused() -> None:
     refused: Any = {"_": "KW_ONLY"}, {"_": KW_ONLY}, {"a": "InitVar[int]"}, {"a": InitVar[int]}
     for own in refused:
