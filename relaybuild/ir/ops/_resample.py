@@ -5,13 +5,16 @@ The coordinate of output point i is (step * i + offset) / denominator, all three
 
 from __future__ import annotations
 
-from fractions import Fraction
 from math import gcd
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from relaybuild.dataclass import dataclass
 from relaybuild.ir.op import TypeMismatch
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 COORDINATE_MODES = ("asymmetric", "half_pixel", "half_pixel_symmetric", "align_corners", "pytorch_half_pixel")
 ROUNDINGS = ("round", "floor", "ceil", "round_prefer_floor")
@@ -54,29 +57,37 @@ class Axis:
 
 def resized_axis(extent: int, places: int, scale: float | None, mode: str) -> Axis:
     """The axis by an ONNX coordinate transformation; `scale` is places / extent where none is given."""
-    ratio = Fraction(places, extent) if scale is None else _exact_scale(extent, places, scale)
+    ratio = _exact(places, extent) if scale is None else _exact_scale(extent, places, scale)
     slope, start = _coordinates(extent, places, ratio, mode)
     denominator = slope.denominator * start.denominator // gcd(slope.denominator, start.denominator)
     return Axis(extent, places, int(slope * denominator), int(start * denominator), denominator)
 
 
+def _exact(number: int, divisor: int = 1) -> Fraction:
+    """A fraction; their class is seldom needed, and takes as long to import as five operators."""
+    from fractions import Fraction
+
+    return Fraction(number, divisor)
+
+
 def _exact_scale(extent: int, places: int, scale: float) -> Fraction:
     """The scale as a ratio; a float32 next to the ratio of the extents stands for that ratio."""
     single = np.float32(scale)
-    return Fraction(places, extent) if single == np.float32(places / extent) else Fraction(float(single))
+    is_ratio = single == np.float32(places / extent)
+    return _exact(places, extent) if is_ratio else _exact(*float(single).as_integer_ratio())
 
 
 def _coordinates(extent: int, places: int, ratio: Fraction, mode: str) -> tuple[Fraction, Fraction]:
     if mode == "align_corners":
-        return (Fraction(extent - 1, places - 1) if places > 1 else Fraction(0)), Fraction(0)
+        return (_exact(extent - 1, places - 1) if places > 1 else _exact(0)), _exact(0)
     if mode == "pytorch_half_pixel" and places == 1:
-        return Fraction(0), Fraction(0)
+        return _exact(0), _exact(0)
     slope = 1 / ratio
     if mode == "asymmetric":
-        return slope, Fraction(0)
-    start = slope / 2 - Fraction(1, 2)
+        return slope, _exact(0)
+    start = slope / 2 - _exact(1, 2)
     if mode == "half_pixel_symmetric":
-        start += Fraction(extent, 2) * (1 - Fraction(places) / (ratio * extent))
+        start += _exact(extent, 2) * (1 - _exact(places) / (ratio * extent))
     elif mode not in COORDINATE_MODES:
         raise TypeMismatch(
             f"expected 'coordinate_transformation_mode' to be one of {', '.join(COORDINATE_MODES)}, found '{mode}'"
