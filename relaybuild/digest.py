@@ -90,7 +90,11 @@ class Hasher:
 
     def field(self, tag: str, value: Value) -> Hasher:
         """Append one field and return the hasher; raises TypeError for a value of another type."""
-        self._feed(_delimited(tag.encode()) + encode_value(value))
+        return self.append(encode_field(tag, value))
+
+    def append(self, fields: bytes) -> Hasher:
+        """Append fields as `encode_field` gave them, one after the other, and return the hasher."""
+        self._feed(fields)
         return self
 
     def digest(self) -> Digest:
@@ -127,6 +131,11 @@ def digest_file(path: str | os.PathLike[str], chunk: int = _CHUNK) -> Digest:
 
 def _delimited(data: bytes) -> bytes:
     return len(data).to_bytes(8, "little") + data
+
+
+def encode_field(tag: str, value: Value) -> bytes:
+    """The bytes by which a field is hashed, for one that is part of many digests; raises TypeError."""
+    return _delimited(tag.encode()) + encode_value(value)
 
 
 def encode_value(value: Value) -> bytes:

@@ -96,6 +96,8 @@ class ObjectLayer:
     _read: dict[tuple[SearchPath, HeaderList], _Read] = field(default_factory=dict)
     _searches: dict[tuple[object, ...], SearchPath] = field(default_factory=dict)
     _digests: dict[str, Digest | None] = field(default_factory=dict)
+    _objections: dict[Unit, str] = field(default_factory=dict)
+    _note_names: dict[Unit, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._notes = Notes(self.cache)
@@ -170,7 +172,9 @@ class ObjectLayer:
 
     def _objection(self, unit: Unit) -> str:
         """Why a unit's object cannot be looked up, whatever its headers are."""
-        return objection_to_text(unit.text) or objection_to_flags(self._arguments(unit))
+        if unit not in self._objections:
+            self._objections[unit] = objection_to_text(unit.text) or objection_to_flags(self._arguments(unit))
+        return self._objections[unit]
 
     def _action(self, unit: Unit, headers: HeaderList) -> Action:
         """The action that makes an object, if the compiler reads these headers; those that are gone are left out."""
@@ -302,9 +306,11 @@ class ObjectLayer:
         self._notes.write(_NOTE, self._place_name(unit), replace(headers, objection="").encode())
 
     def _note_name(self, unit: Unit) -> str:
-        hasher = Hasher("headers.1").field("source", digest_bytes(unit.text.encode()))
-        hasher.field("arguments", self._arguments(unit)).field("compiler", self.workspace.compilers.of(unit).digest)
-        return hasher.digest().hex
+        if unit not in self._note_names:
+            hasher = Hasher("headers.1").field("source", digest_bytes(unit.text.encode()))
+            hasher.field("arguments", self._arguments(unit)).field("compiler", self.workspace.compilers.of(unit).digest)
+            self._note_names[unit] = hasher.digest().hex
+        return self._note_names[unit]
 
     def _place_name(self, unit: Unit) -> str:
         return Hasher("headers-place.1").field("slot", self._slot(unit)).digest().hex

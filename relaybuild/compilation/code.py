@@ -21,7 +21,7 @@ from relaybuild.artifact.own_code import own_code, take_source
 from relaybuild.build.cache.store import Cache
 from relaybuild.build.trees import TreeInputs
 from relaybuild.dataclass import dataclass
-from relaybuild.digest import Digest, Hasher
+from relaybuild.digest import Digest, Hasher, encode_field
 
 _ROOT = Path(relaybuild.__file__).resolve().parent
 _HEAD = "relaybuild"
@@ -97,10 +97,11 @@ class CodeDigests:
         return modules
 
     def _digest(self, modules: Iterable[str]) -> Digest:
-        hasher = Hasher("code.1")
-        for name in sorted(modules):
-            hasher.field(name, self._modules[name].digest)
-        return hasher.digest()
+        return Hasher("code.1").append(b"".join([self._fields[name] for name in sorted(modules)])).digest()
+
+    @cached_property
+    def _fields(self) -> Mapping[str, bytes]:
+        return {name: encode_field(name, each.digest) for name, each in self._modules.items()}
 
     def _closure(self, module: str) -> frozenset[str]:
         if module not in self._closures:

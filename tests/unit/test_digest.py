@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relaybuild import digest
-from relaybuild.digest import Digest, Hasher, Value, digest_bytes, digest_file
+from relaybuild.digest import Digest, Hasher, Value, digest_bytes, digest_file, encode_field
 
 SCALARS = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=5), st.binary(max_size=5)
@@ -60,6 +60,12 @@ def test_values_of_different_types_differ() -> None:
 )
 def test_moving_a_boundary_changes_the_digest(left: list[tuple[str, Value]], right: list[tuple[str, Value]]) -> None:
     assert digest_of(left) != digest_of(right)
+
+
+@given(FIELDS)
+def test_fields_may_be_encoded_before(fields: list[tuple[str, Value]]) -> None:
+    encoded = b"".join(encode_field(tag, value) for tag, value in fields)
+    assert Hasher("test").append(encoded).digest() == digest_of(fields)
 
 
 def test_domains_differ() -> None:

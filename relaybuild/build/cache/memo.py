@@ -1,7 +1,8 @@
 """Digests of files that need not be read again, and whether inputs are what they were; knows no action.
 
 A file is known by device, inode, size and both of its times, never by its path. A file that was written within the last
-seconds may be written again within one tick of the clock, so nothing is remembered of it.
+seconds may be written again within one tick of the clock, so nothing is remembered of it; nor of a small one, which is
+read as fast.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from typing import NamedTuple, Protocol
 from relaybuild.digest import Digest, Hasher, digest_file
 
 RACY_SECONDS = 2.0
+
+SMALL_BYTES = 16 << 10
+"""A smaller file is read sooner than a record that says its digest."""
 
 LONG_BYTES = 64_000_000
 """A file so large takes as long to read as a large package to import."""
@@ -104,7 +108,7 @@ class Inputs:
         now = self._clock()
         state = FileState.of(path)
         is_racy = state.is_racy(now)
-        memory = None if is_racy else self._memory
+        memory = None if is_racy or state.size < SMALL_BYTES else self._memory
         name = state.name() if memory is not None else ""
         if memory is not None and (known := memory.recall(name)) is not None and known.size == state.size:
             return state, known, is_racy

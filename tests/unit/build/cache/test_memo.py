@@ -32,6 +32,12 @@ def later() -> float:
     return time.time() + 60
 
 
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No file of these tests is too small to be remembered."""
+    monkeypatch.setattr(memo, "SMALL_BYTES", 0)
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     file = tmp_path / "model.onnx"
@@ -89,6 +95,14 @@ def test_a_long_file_that_goes_while_something_is_done_is_an_error(path: Path, m
     monkeypatch.setattr(memo, "digest_file", lambda path, chunk=0: digest_file(Path(f"{path}.gone")))
     with pytest.raises(FileNotFoundError):
         Inputs(None, later, [None]).digest(path)
+
+
+def test_a_small_file_is_read_every_time(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = Remembered({FileState.of(path).name(): Digest("0" * 64, 9)})
+    assert Inputs(memory, later).digest(path).hex == "0" * 64
+    monkeypatch.setattr(memo, "SMALL_BYTES", 10)
+    assert Inputs(memory, later).digest(path) == digest_bytes(b"weights 1")
+    assert len(memory) == 1
 
 
 def test_a_file_that_was_just_written_is_not_remembered(path: Path) -> None:
