@@ -90,21 +90,25 @@ class LinkLayer:
 
     def expected_place(self) -> int | None:
         """Where in the library the weights will probably stand: where they did when one of its name was linked."""
-        weights, found = self.workspace.spec.weights, self._place_note
-        if weights is None or not can_write_ahead(weights, self.workspace.weights) or not found.isdigit():
+        weights = self.workspace.spec.weights
+        if weights is None or not can_write_ahead(weights, self.workspace.weights):
             return None
-        place = int(found)
-        return place if place < MAX_WEIGHT_BYTES else None
+        found = self._place_note
+        return int(found) if found.isdigit() and int(found) < MAX_WEIGHT_BYTES else None
 
     @property
     def _place_note(self) -> bytes:
-        return Notes(self.cache).read(_PLACE, self._slot) or b""
+        return Notes(self.cache).read(_PLACE, self._place_name) or b""
+
+    @property
+    def _place_name(self) -> str:
+        return Hasher("weights-place.1").field("slot", self._slot).digest().hex
 
     def _note_place(self) -> None:
         weights = self.workspace.spec.weights
         if weights is not None and can_write_ahead(weights, self.workspace.weights):
             place = self.workspace.library.stat().st_size - weights.size
-            Notes(self.cache).write(_PLACE, self._slot, str(place).encode())
+            Notes(self.cache).write(_PLACE, self._place_name, str(place).encode())
 
     @property
     def _slot(self) -> str:

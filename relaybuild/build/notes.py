@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from relaybuild.build.cache.action import is_hex_digest
 from relaybuild.build.cache.index import IndexFailure
 from relaybuild.build.cache.journal import Failed
 from relaybuild.build.cache.record import TRAVELLING, RecordError
@@ -18,7 +19,8 @@ from relaybuild.build.cache.store import Cache
 
 
 class Notes:
-    """The notes of a cache, as its mode allows; never raises."""
+    """The notes of a cache, as its mode allows, each under a kind and a digest in hexadecimal; raises ValueError for
+    another name alone."""
 
     def __init__(self, cache: Cache | None) -> None:
         self._cache = cache
@@ -34,6 +36,7 @@ class Notes:
     def read(self, kind: str, name: str, *, travels: bool = False, may_ask: bool = True) -> bytes | None:
         """The note of a kind and a name; None if there is none that can be believed. `may_ask`: another machine, too,
         for one that travels."""
+        _check_name(name)
         records = self._records(self._may_read)
         if records is None:
             return None
@@ -86,6 +89,12 @@ class Notes:
     def _fail(self, reason: str, error: Exception) -> None:
         if self._cache is not None:
             self._cache.journal.failed.append(Failed(reason, str(error)))
+
+
+def _check_name(name: str) -> None:
+    """Refuse a name that an index of files could not keep."""
+    if not is_hex_digest(name):
+        raise ValueError(f"a note is named by a digest, not '{name}'")
 
 
 def _kept_as(kind: str, travels: bool) -> str:

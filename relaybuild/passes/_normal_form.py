@@ -60,7 +60,7 @@ class _Binder:
     def run(self, root: Function) -> Expr:
         for node in self.blocks.tree.order:
             if isinstance(node, Let):
-                value = _result(node.value)
+                value = result_of(node.value)
                 if self._block_of_value(node) is self.blocks.of(value):
                     self.own_let.setdefault(id(value), node)
         seen: set[int] = set()
@@ -127,7 +127,7 @@ class _Binder:
         return self.blocks.at(self.blocks.tree.inner[id(let)][0])
 
 
-def _result(value: Expr) -> Expr:
+def result_of(value: Expr) -> Expr:
     """What a value comes to behind its lets."""
     while isinstance(value, Let):
         value = value.body

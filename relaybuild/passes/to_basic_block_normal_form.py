@@ -15,7 +15,7 @@ from relaybuild.ir.expr import Expr, Function
 from relaybuild.ir.module import IRModule
 from relaybuild.passes._blocks import Blocks
 from relaybuild.passes._effects import Effects, find_effects
-from relaybuild.passes._normal_form import bind_nodes
+from relaybuild.passes._normal_form import bind_nodes, result_of
 from relaybuild.passes.infra import ModulePass, PassContext, PassInfo, is_left_alone
 
 
@@ -46,5 +46,6 @@ def _crossing_or_effect(blocks: Blocks, function: Function, effects: Effects) ->
         for child, scope in blocks.uses(node):
             used_in = blocks.at(scope)
             if used_in is not None and used_in is not blocks.of(child):
-                chosen.add(id(child))
+                # lets move to the begin of their block, so that it is what they come to that is used
+                chosen.add(id(result_of(child)))
     return lambda node: id(node) in chosen and node is not function
