@@ -319,13 +319,17 @@ def test_no_call_leaks(call: Callable[[Module, Array, Array], object], sample: M
             with contextlib.suppress(UserError, TypeError):
                 call(sample, *inputs)
 
+    def growth() -> int:
+        gc.collect()
+        before = sys.getallocatedblocks()
+        repeat(200)
+        gc.collect()
+        return sys.getallocatedblocks() - before
+
     inputs = arguments()
     repeat(300)
-    gc.collect()
-    before = sys.getallocatedblocks()
-    repeat(200)
-    gc.collect()
-    assert sys.getallocatedblocks() - before < 100
+    # other threads of the process allocate some meanwhile
+    assert min(growth() for _ in range(3)) < 100
 
 
 def test_calls_from_several_threads_run_at_once(probe: Module) -> None:
