@@ -121,3 +121,25 @@ def test_import_of_the_package_is_light(name: str) -> None:
 def test_the_build_half_does_not_import_numpy() -> None:
     for path in (ROOT / "build").rglob("*.py"):
         assert "numpy" not in {name.split(".")[0] for _, name in imported(path, for_types=False)}, path
+
+
+SELDOM = {"difflib", "email", "fractions", "importlib.metadata", "logging", "onnx", "tarfile", "zipfile"}
+"""What few compilations need, and takes as long to import as several parts of relaybuild."""
+
+
+def test_the_stages_bring_what_every_compilation_needs() -> None:
+    code = (
+        "import sys, numpy\n"
+        "before = set(sys.modules)\n"
+        "import relaybuild.stages\n"
+        "from relaybuild.backends.selection import select\n"
+        "assert select(None).backends == ()\n"
+        "print('\\n'.join(set(sys.modules) - before))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    found = set(done.stdout.splitlines())
+    assert "relaybuild.stages" in found
+    assert found & SELDOM == set()
+    # what a backend does, and how programs are cut, is for who switches one on
+    assert [name for name in found if name.count(".") > 2 and name.startswith("relaybuild.contrib.")] == []
+    assert "relaybuild.partition.pipeline" not in found
