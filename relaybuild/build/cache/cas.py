@@ -105,11 +105,12 @@ class BlobStore:
 
         long_sha256()  # what it loads is what hashes parts fast
         buffers: list[memoryview] = []
+        most = max(end - begin for begin, end in spans)
         with open(source, "rb", buffering=0) as file, ThreadPoolExecutor(2) as pool:
 
             def keep(span: tuple[int, int]) -> Digest:
                 # memory that was used before is fast
-                buffer = buffers.pop() if buffers else memoryview(bytearray(parts.MOST_BYTES))
+                buffer = buffers.pop() if buffers else memoryview(bytearray(most))
                 try:
                     return self.put_bytes(_read_span(file.fileno(), *span, buffer))
                 finally:
@@ -413,9 +414,13 @@ def _write_all(file: int, data: bytes) -> None:
 def _digest_of(files: Iterable[int]) -> Digest:
     """The digest of what open files are together, each from its beginning."""
     state = long_sha256()
-    buffer = memoryview(bytearray(_CHUNK))
+    buffer = memoryview(b"")
     size = 0
     for file in files:
+        # to clear a buffer takes longer than to hash a small file; one byte more tells that it ends
+        needed = min(_CHUNK, os.fstat(file).st_size + 1)
+        if len(buffer) < needed:
+            buffer = memoryview(bytearray(needed))
         os.lseek(file, 0, os.SEEK_SET)
         while count := os.readv(file, [buffer]):
             state.update(buffer[:count])
