@@ -112,7 +112,7 @@ class Job:
     @contextlib.contextmanager
     def _begun(self) -> Iterator[HeadStart | None]:
         """Begin with what all libraries have, where there is no sense in asking the cache for the artifact first."""
-        if not (self.is_new and self.has_cache and self.save_temps is None):
+        if not (self.is_new and self.has_cache and self.cache.is_written and self.save_temps is None):
             yield None
             return
         import tempfile
@@ -135,10 +135,10 @@ class Job:
         """The artifact; `asked` are the entries of the journal that come of what was begun."""
         with contextlib.ExitStack() as claims:
             if not claims.enter_context(self.cache.claim(key.action, 0.0)):
-                if begun is not None:
+                if begun is not None and begun.making:
                     # Others may wait for what was begun.
-                    begun.stop()
-                    begun = None
+                    begun.keep()
+                    begun, asked = None, slice(0)
                 # whoever else asks for the same waits, and then finds it
                 claims.enter_context(self.cache.claim(key.action, _WAIT_SECONDS))
             # What another process has found out about the system's files is known only now.

@@ -70,10 +70,10 @@ class HeadStart:
         if self._running is not None and self._keeping is not None:
             self._running.advance(self._keeping.keep)
 
-    def finish(self, into: Workspace) -> tuple[FinishedEdge, ...]:
-        """Wait for the compilers, keep what they made, and move it to where the build `into` has its objects.
+    def keep(self) -> tuple[FinishedEdge, ...]:
+        """Wait for the compilers and keep what they made, for whoever waits for that; the steps that ran.
 
-        Returns the steps that ran, none the second time. Raises UserError and ToolError as `build_library`.
+        Raises UserError and ToolError as `build_library`.
         """
         if self._running is None:
             return ()
@@ -82,6 +82,16 @@ class HeadStart:
         if self._keeping is not None:
             self._keeping.end()
         self._claims.close()
+        return edges
+
+    def finish(self, into: Workspace) -> tuple[FinishedEdge, ...]:
+        """`keep`, and move what was made to where the build `into` has its objects.
+
+        Returns the steps that ran, none the second time. Raises as `keep`.
+        """
+        if self._running is None:
+            return ()
+        edges = self.keep()
         with writing(into.directory):
             for unit in self.making:
                 os.replace(self.workspace.object(unit), into.object(unit))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 import relaybuild
 from relaybuild import driver, job, stages
+from relaybuild.build.cache.action import Action
 from relaybuild.build.cache.locks import held
-from relaybuild.build.cache.store import open_cache
+from relaybuild.build.cache.store import Cache, open_cache
+from relaybuild.build.cache.upkeep import entries
 from relaybuild.build.cache_config import CacheFlags, chosen_settings
+from relaybuild.build.head_start import HeadStart
 from relaybuild.errors import UserError
 from relaybuild.ir.expr import Expr, Function, Tuple, const, var
 from relaybuild.ir.module import IRModule
@@ -90,6 +94,31 @@ def test_work_begins_before_a_cache_is_asked_that_does_not_know_the_compiler(mon
     assert order == ["begin", "key"]
     assert made.summary["executed"]["link"] == 1
     assert load_module(made.path)(np.ones((2, 3), "float32"))[0][0][0] == 9
+
+
+def test_what_was_begun_is_kept_where_another_process_makes_the_artifact(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others may wait for it; and they would compile it again if it was given up."""
+    kept: list[int] = []
+    keep, claim = HeadStart.keep, Cache.claim
+
+    @contextlib.contextmanager
+    def refused(self: Cache, action: Action, timeout: float = 60.0) -> Iterator[bool]:
+        if action.layer == "artifact" and not timeout:
+            yield False
+            return
+        with claim(self, action, timeout) as is_ours:
+            yield is_ours
+
+    monkeypatch.setattr(Cache, "claim", refused)
+    monkeypatch.setattr(HeadStart, "keep", lambda self: kept.append(len(self.making)) or keep(self))
+    made = compiled(model=module(2.0), cache_dir=tmp_path / "new")
+    assert kept[0] > 0
+    assert load_module(made.path)(np.ones((2, 3), "float32"))[0][0][0] == 6
+    with open_cache(chosen_settings(CacheFlags(tmp_path / "new"))) as cache:
+        objects = [entry for entry in entries(cache) if entry.action.layer == "object"]
+    assert made.summary["executed"]["object"] + made.summary["cached"]["object"] == len(objects)
 
 
 def test_an_artifact_that_is_found_though_its_compiler_was_not_known() -> None:

@@ -67,6 +67,11 @@ class Cache:
             self.records = Records(view, self._fail, settings.secret, clock)
             self._lease = Lease(view)
 
+    @property
+    def is_written(self) -> bool:
+        """Whether results are kept, and others are kept out while they are made."""
+        return self._may_write
+
     def inputs(self) -> Inputs:
         """Digests of files that this run reads, remembered between runs."""
         given = Inputs(None if self._is_off else self.records, self._clock)
