@@ -112,15 +112,16 @@ def head_start(
 ) -> Iterator[HeadStart]:
     """Begin to compile the units of `spec`, all in C, in `directory`; what was not finished ends with the block.
 
-    At most `jobs` compilers run (default: as many as leave a processor to the caller, at least one). With a cache, what
-    it has is not compiled. Raises UserError where a file cannot be written, ToolError where ninja does not start.
+    At most `jobs` compilers run (default: as many as there are processors, for in the end the caller waits for them).
+    With a cache, what it has is not compiled. Raises UserError where a file cannot be written, ToolError where ninja does
+    not start.
     """
     units = unique_units(spec.units)
     workspace = Workspace(directory, spec, units, Compilers(toolchain))
     workspace.check_ours()
     start = HeadStart(workspace, units) if cache is None else _looked_up(cache, workspace)
     try:
-        start.begin(jobs or max((os.cpu_count() or 1) - 1, 1))
+        start.begin(jobs or os.cpu_count() or 1)
         yield start
     finally:
         start.stop()
