@@ -113,8 +113,8 @@ def head_start(
     """Begin to compile the units of `spec`, all in C, in `directory`; what was not finished ends with the block.
 
     At most `jobs` compilers run (default: as many as there are processors, for in the end the caller waits for them).
-    With a cache, what it has is not compiled. Raises UserError where a file cannot be written, ToolError where ninja does
-    not start.
+    With a cache, what it has is not compiled. Raises UserError where a file cannot be written, ToolError where ninja
+    does not start.
     """
     units = unique_units(spec.units)
     workspace = Workspace(directory, spec, units, Compilers(toolchain))
