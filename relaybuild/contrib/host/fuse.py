@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import TypeAlias
 
-from relaybuild.contrib.host.values import Values, argument_types, arguments
+from relaybuild.contrib.host.values import Values, argument_types, arguments, slice_starts
 from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Call, Expr
 from relaybuild.ir.op import OpKind
@@ -239,7 +239,7 @@ def _same_shape(node: Call, other: Call) -> bool:
 
 def _hosts(node: Call, users: list[Call], owner: Owners, anchors: Mapping[str, str]) -> list[Group] | None:
     """The groups in which every user can compute `node` for itself, or None."""
-    if node.op_name == "concatenate" or _kind(node) not in (*_POINTWISE, OpKind.INJECTIVE):
+    if node.op_name == "concatenate" or is_run(node) or _kind(node) not in (*_POINTWISE, OpKind.INJECTIVE):
         return None
     if isinstance(node.op, Expr) or node.op.compute is None:
         return None
@@ -250,6 +250,20 @@ def _hosts(node: Call, users: list[Call], owner: Owners, anchors: Mapping[str, s
                 return None
             hosts.append(host)
     return hosts
+
+
+def is_run(node: Call) -> bool:
+    """Whether a slice is one run of its argument's elements: a part of memory, which need not be computed.
+
+    What reads it is the same kernel whichever part it is, as in the steps of a recurrent layer. Images lie in memory in
+    another order.
+    """
+    if node.op_name != "strided_slice" or node.tensor_type.rank == 4:
+        return False
+    whole, part = node.args[0].tensor_type.static_shape, node.tensor_type.static_shape
+    _, steps = slice_starts(node)
+    first = next((axis for axis, extent in enumerate(part) if extent != 1), len(part))
+    return set(steps) == {1} and whole[first + 1 :] == part[first + 1 :]
 
 
 def _may_load(node: Call, user: Call, host: Group, anchors: Mapping[str, str]) -> bool:

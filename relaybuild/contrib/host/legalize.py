@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from relaybuild.contrib.host.place import slice_starts
+from relaybuild.contrib.host.values import slice_starts
 from relaybuild.dataclass import dataclass
 from relaybuild.errors import UnsupportedError
 from relaybuild.ir.expr import Call, Expr, Function, Tuple, TupleGetItem, const

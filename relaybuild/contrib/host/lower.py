@@ -17,6 +17,7 @@ from relaybuild.contrib.host.place import (
     alias_of,
     external_inputs,
     is_own,
+    part_of,
     place,
     row_major_view,
     slice_of,
@@ -191,7 +192,7 @@ class _Lowering:
         layout = alias_of(root, source.layout)
         if layout is None or layout.block < wanted.layout.block or not _covers(layout.halo, wanted.layout.halo):
             return False
-        self.views[id(root)] = View(source.storage, layout, source.dtype)
+        self.views[id(root)] = part_of(source, layout)
         return True
 
     def _concatenate(self, group: Group) -> None:
@@ -209,7 +210,7 @@ class _Lowering:
                 return
             if (id(root), number) not in self.placement.in_place:
                 if layout is not None:
-                    self._copy(part, View(view.storage, layout, view.dtype), root)
+                    self._copy(part, part_of(view, layout), root)
                 else:
                     self._copy_channels(part, view, begin, root)
             begin += extent

@@ -11,7 +11,7 @@ from dataclasses import field, replace
 
 from relaybuild.contrib.host.anchor import Anchor, Buffer, Halo
 from relaybuild.contrib.host.fuse import Group
-from relaybuild.contrib.host.values import Values, arguments
+from relaybuild.contrib.host.values import Values, arguments, slice_starts
 from relaybuild.dataclass import dataclass
 from relaybuild.ir.expr import Call, Expr, Var
 from relaybuild.ir.types import TensorType
@@ -30,11 +30,22 @@ class Storage:
 
 @dataclass(frozen=True)
 class View:
-    """A value in memory."""
+    """A value in memory; what `layout` says is counted from `start` elements behind the storage's beginning on."""
 
     storage: Storage
     layout: Layout
     dtype: str
+    start: int = 0
+
+
+def part_of(whole: View, layout: Layout) -> View:
+    """The value that lies in `layout` within the memory of another one.
+
+    It begins where its first element lies, so that a kernel is the same whichever part it reads or writes.
+    """
+    begin, end = layout.reach()
+    own = replace(layout, offset=layout.offset - begin, size=max(end - begin, 0))
+    return View(whole.storage, own, whole.dtype, whole.start + begin)
 
 
 def is_own(view: View) -> bool:
@@ -212,7 +223,7 @@ def _store(
         extent = part.tensor_type.static_shape[axis]
         sliced = slice_of(view.layout, axis, begin, extent)
         if sliced is not None and _may_write_in_place(part, number, group, values, roots, layouts, placement, sliced):
-            placement.views[id(part)] = View(view.storage, sliced, view.dtype)
+            placement.views[id(part)] = part_of(view, sliced)
             placement.in_place.add((id(root), number))
             placement.parts.add(id(part))
         begin += extent
@@ -316,21 +327,6 @@ def _sliced(root: Call, layout: Layout) -> Layout | None:
     if steps[1] != 1 or any(begins[d] or out[d] != data[d] for d in others):
         return None
     return layout.channel_slice(begins[1], out[1])
-
-
-def slice_starts(root: Call) -> tuple[list[int], list[int]]:
-    """(first position, step) of a strided_slice in every dimension."""
-    data = root.args[0].tensor_type.static_shape
-    attrs = root.attrs
-    begin: Sequence[int] = attrs.begin  # type: ignore[union-attr]
-    end: Sequence[int] = attrs.end  # type: ignore[union-attr]
-    axes = getattr(attrs, "axes", None) or tuple(range(len(begin)))
-    strides = getattr(attrs, "strides", None) or (1,) * len(begin)
-    begins, steps = [0] * len(data), [1] * len(data)
-    for start, stop, axis, step in zip(begin, end, axes, strides):
-        dimension = axis % len(data)
-        begins[dimension], _, steps[dimension] = slice(start, stop, step).indices(data[dimension])
-    return begins, steps
 
 
 def _transposed(root: Call, layout: Layout) -> Layout | None:

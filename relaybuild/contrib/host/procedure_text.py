@@ -247,7 +247,7 @@ def _native_bytes(procedure: ProcedureCode) -> int:
 def _extent(view: View) -> Extent:
     """The bytes that a view's kernel may touch."""
     storage, size = view.storage, dtype_itemsize(view.dtype)
-    begin, end = view.layout.reach()
+    begin, end = (view.start + place for place in view.layout.reach())
     number = storage.number if storage.kind != "arena" else 0
     return storage.kind, number, storage.offset + begin * size, storage.offset + end * size
 
@@ -260,12 +260,13 @@ def _pointer(view: View, *, const: bool) -> str:
     ctype = c_type(view.dtype)
     qualifier = "const " if const else ""
     storage = view.storage
-    if storage.kind == "input":
-        return f"(const {ctype} *)frame->inputs[{storage.number}]"
-    if storage.kind == "output":
-        return f"({qualifier}{ctype} *)frame->outputs[{storage.number}]"
+    if storage.kind in ("input", "output"):
+        qualifier = "const " if storage.kind == "input" else qualifier
+        start = f" + {view.start}" if view.start else ""
+        return f"({qualifier}{ctype} *)frame->{storage.kind}s[{storage.number}]{start}"
     base = "weights" if storage.kind == "weight" else "arena"
-    return f"({qualifier}{ctype} *)(frame->{base} + {storage.offset})"
+    offset = storage.offset + view.start * dtype_itemsize(view.dtype)
+    return f"({qualifier}{ctype} *)(frame->{base} + {offset})"
 
 
 def _indent(depth: int) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from relaybuild.dataclass import dataclass
 from relaybuild.errors import UnsupportedError
 from relaybuild.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
@@ -72,3 +74,18 @@ def argument_types(call: Call) -> tuple[TensorType, ...]:
 def is_scalar_constant(expr: Expr) -> bool:
     """Whether a kernel holds the value in its text: structure of one element."""
     return isinstance(expr, Constant) and expr.array.size == 1
+
+
+def slice_starts(root: Call) -> tuple[list[int], list[int]]:
+    """(first position, step) of a strided_slice in every dimension."""
+    data = root.args[0].tensor_type.static_shape
+    attrs = root.attrs
+    begin: Sequence[int] = attrs.begin  # type: ignore[union-attr]
+    end: Sequence[int] = attrs.end  # type: ignore[union-attr]
+    axes = getattr(attrs, "axes", None) or tuple(range(len(begin)))
+    strides = getattr(attrs, "strides", None) or (1,) * len(begin)
+    begins, steps = [0] * len(data), [1] * len(data)
+    for start, stop, axis, step in zip(begin, end, axes, strides):
+        dimension = axis % len(data)
+        begins[dimension], _, steps[dimension] = slice(start, stop, step).indices(data[dimension])
+    return begins, steps

@@ -133,6 +133,20 @@ class Node:
             raise self._mistyped(name, "a list of integers")
         return tuple(value)
 
+    def floats_attr(self, name: str, default: Sequence[float] | None = None) -> tuple[float, ...]:
+        """An attribute that is a list of floats."""
+        value = self._attr(name, default)
+        if not isinstance(value, Sequence) or not all(isinstance(item, float) for item in value):
+            raise self._mistyped(name, "a list of floats")
+        return tuple(value)
+
+    def strs_attr(self, name: str, default: Sequence[str] | None = None) -> tuple[str, ...]:
+        """An attribute that is a list of strings."""
+        value = self._attr(name, default)
+        if not isinstance(value, Sequence) or not all(isinstance(item, (str, bytes)) for item in value):
+            raise self._mistyped(name, "a list of strings")
+        return tuple(item if isinstance(item, str) else item.decode("utf-8", "replace") for item in value)
+
     def find_ints_attr(self, name: str) -> tuple[int, ...] | None:
         """A list of integers, or None where it is left out."""
         return self.ints_attr(name) if name in self.attrs else None

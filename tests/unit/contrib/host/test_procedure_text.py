@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from relaybuild.contrib.host.lower import Step
-from relaybuild.contrib.host.place import Storage, View
+from relaybuild.contrib.host.place import Storage, View, part_of, slice_of
 from relaybuild.contrib.host.procedure_text import procedures_text
 from relaybuild.contrib.host.schedule import AgainCode, CallCode, Code, IfCode, ProcedureCode
 from relaybuild.lower.layout import Layout
@@ -38,6 +38,18 @@ def test_a_kernel_waits_for_what_it_reads_and_for_readers_of_what_it_writes() ->
     assert lines(step(IN, A), step(IN, B)) == ["kernel", "kernel"]
     assert lines(step(IN, A), step(A, B)) == ["kernel", "rb_barrier", "kernel"]
     assert lines(step(IN, A), step(A, B), step(IN, A)) == ["kernel", "rb_barrier", "kernel", "rb_barrier", "kernel"]
+
+
+def test_parts_of_one_memory_are_told_apart() -> None:
+    whole = View(Storage("arena", 64, 0, 1024), Layout.row_major((4, 4)), "float32")
+    first, second = (part_of(whole, slice_of(whole.layout, 0, row, 1) or LAYOUT) for row in (0, 1))
+    assert first.layout == second.layout
+    assert lines(step(IN, first), step(second, B), step(IN, second)) == ["kernel", "kernel", "rb_barrier", "kernel"]
+    assert lines(step(IN, first), step(first, B)) == ["kernel", "rb_barrier", "kernel"]
+    body = (step(second, first), step(View(OUT.storage, LAYOUT, "float32", 3), B))
+    text = "\n".join(procedures_text([ProcedureCode("f", body, None)], {id(each): "kernel" for each in body}))
+    assert "kernel((const float *)(frame->arena + 1040), (float *)(frame->arena + 1024)," in text
+    assert "kernel((const float *)frame->outputs[0] + 3, " in text
 
 
 def test_a_condition_is_read_behind_a_barrier_and_not_overwritten_before_one() -> None:

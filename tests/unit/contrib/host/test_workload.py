@@ -21,7 +21,7 @@ from relaybuild.contrib.host.fuse import Group
 from relaybuild.contrib.host.kernel_code import KernelCode, Kernels
 from relaybuild.contrib.host.place import View, is_own
 from relaybuild.digest import Digest
-from relaybuild.ir.expr import Constant, Expr, Function, Span, Var, const, var
+from relaybuild.ir.expr import Constant, Expr, Function, Span, Tuple, Var, const, var
 from relaybuild.ir.infer import infer_types
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.op import call_op
@@ -98,6 +98,15 @@ def workloads(function: Function, target: str = "x86-64-v3", opt_level: int = 3)
         patch.setattr(schedule, "Kernels", Listing)
         generate(infer_types(IRModule({"main": function}))["main"], target, opt_level)
     return found
+
+
+def test_parts_of_one_memory_have_one_kernel() -> None:
+    x = var("x", TensorType((6, 4, 8), "float32"))
+    rows = [call_op("strided_slice", [x], begin=(begin,), end=(begin + 2,), axes=(0,)) for begin in (0, 2, 4)]
+    whole = call_op("concatenate", [Tuple([call_op("tanh", [each]) for each in rows])], axis=0)
+    found = workloads(Function([x], whole))
+    assert len(found) == 3
+    assert len(set(found)) == 1
 
 
 def block(

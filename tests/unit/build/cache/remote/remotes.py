@@ -73,8 +73,12 @@ class Remote:
         if self.kind == "s3":
             found = [(Path(each["path"]), each["size"]) for batch in obstore.list(self._bucket()) for each in batch]
         else:
-            files = [path for path in self.folder.rglob("*") if path.is_file()]
-            found = [(path.relative_to(self.folder), path.stat().st_size) for path in files]
+            found = []
+            for path in self.folder.rglob("*"):
+                # the server may be at work, and what it has not finished goes
+                with contextlib.suppress(FileNotFoundError):
+                    if path.is_file():
+                        found.append((path.relative_to(self.folder), path.stat().st_size))
         matches = [(_DIGEST.search(_joined(path)), size) for path, size in found if _is_blob(path)]
         return [Digest(match[0], size) for match, size in matches if match]
 

@@ -25,6 +25,7 @@ from relaybuild.errors import UserError
 from .faults import Faults, faulty_server
 from .servers import nginx, running
 
+ONE, TWO = "1" * 64, "2" * 64
 OUTPUTS = {"code.c": b"int x;\n" * 1000, "code.h": b"extern int x;\n"}
 SECRET = b"a secret that nobody else has"
 
@@ -342,13 +343,13 @@ def test_a_local_cache_that_is_not_written_does_not_matter(machines: Machines, t
 
 def test_notes_travel_only_where_they_say_so(machines: Machines) -> None:
     with machines("a").open() as cache:
-        Notes(cache).write("headers", "one", b"a list", travels=True)
-        Notes(cache).write("headers", "two", b"this machine's")
+        Notes(cache).write("headers", ONE, b"a list", travels=True)
+        Notes(cache).write("headers", TWO, b"this machine's")
     with machines("b").open() as cache:
         notes = Notes(cache)
-        assert notes.read("headers", "one", travels=True) == b"a list"
-        assert notes.read("headers", "one", travels=True, may_ask=False) == b"a list", "it is here from then on"
-        assert notes.read("headers", "two", travels=True) is None
+        assert notes.read("headers", ONE, travels=True) == b"a list"
+        assert notes.read("headers", ONE, travels=True, may_ask=False) == b"a list", "it is here from then on"
+        assert notes.read("headers", TWO, travels=True) is None
 
 
 def test_one_namespace_cannot_write_for_another(machines: Machines) -> None:
@@ -488,17 +489,17 @@ def test_results_that_will_be_asked_for_are_brought_together(machines: Machines,
     with machines("a").open() as cache:
         for each in actions:
             cache.run(each, lambda: OUTPUTS)
-        Notes(cache).write("headers", "one", b"a list", travels=True)
+        Notes(cache).write("headers", ONE, b"a list", travels=True)
     server.delay = 0.3
     with machines("b").open() as cache:
         begin = time.monotonic()
         notes = Notes(cache)
-        notes.fetch("headers", ["one", "two"])
+        notes.fetch("headers", [ONE, TWO])
         cache.fetch([*actions, action("unknown")])
         assert all(isinstance(cache.lookup(each), Hit) for each in actions)
         assert isinstance(cache.lookup(action("unknown")), Miss)
-        assert notes.read("headers", "one", travels=True) == b"a list"
-        assert notes.read("headers", "two", travels=True) is None
+        assert notes.read("headers", ONE, travels=True) == b"a list"
+        assert notes.read("headers", TWO, travels=True) is None
         # One after the other, these are at least seventeen.
         assert time.monotonic() - begin < 17 * server.delay
     assert (remote(cache)["hits"], remote(cache)["misses"]) == (16, 1)
