@@ -121,7 +121,7 @@ def test_lengths_that_are_known_to_be_whole_cost_nothing() -> None:
         ({"activations": ["Erf"]}, "the activation 'Erf' is not supported"),
         ({"activations": ["Tanh", "Tanh"]}, "2 activations, expected 1"),
         ({"direction": "sideways"}, "expected forward, reverse or bidirectional"),
-        ({"direction": "reverse", "hidden_size": 7}, "do not fit direction 'reverse' and 1 gates"),
+        ({"direction": "reverse", "hidden_size": 7}, "do not fit direction 'reverse' or 'hidden_size'"),
     ],
 )
 def test_what_does_not_fit_is_told(attrs: dict[str, Any], message: str) -> None:
@@ -132,4 +132,17 @@ def test_what_does_not_fit_is_told(attrs: dict[str, Any], message: str) -> None:
         del node.attribute[:]
         node.attribute.extend([*kept, helper.make_attribute(name, value)])
     with pytest.raises(UserError, match=message):
+        import_model(model)
+
+
+@pytest.mark.parametrize(("name", "number"), [("x", 0), ("w", 1), ("r", 2), ("b", 3), ("h", 5)])
+def test_shapes_that_do_not_belong_together_are_told(name: str, number: int) -> None:
+    model, _ = layer("LSTM", bias=True, initial=True)
+    for given in model.graph.input:
+        if given.name == name:
+            given.type.tensor_type.shape.dim.add().dim_value = 2
+    for weight in model.graph.initializer:
+        if weight.name == name:
+            weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight)[..., :-1], name))
+    with pytest.raises(UserError, match=f"input {number} has shape"):
         import_model(model)

@@ -131,12 +131,13 @@ def _layer(
     """All outputs: those of all steps, [steps, directions, batch, hidden], and the last state's tensors, each
     [directions, batch, hidden]; where `layout` is 1 the batch comes first."""
     is_batch_first = node.flag("layout")
+    _check_shapes(node, gates, initials, is_batch_first=is_batch_first)
     data = node.transpose(node.get(0), (1, 0, 2)) if is_batch_first else node.get(0)
     steps, batch, _ = data.tensor_type.static_shape
     if not steps:
         raise node.unsupported("a sequence without steps")
     found = []
-    for number, way in enumerate(_directions(node, activations, gates)):
+    for number, way in enumerate(_directions(node, activations)):
         state = tuple(_initial(node, index, number, batch, way.hidden, is_batch_first) for index in initials)
         found.append(_run(way, data, state, step))
     sequences, states = zip(*found)
@@ -145,6 +146,28 @@ def _layer(
     if not is_batch_first:
         return outputs
     return [node.transpose(outputs[0], (2, 0, 1, 3)), *(node.transpose(each, (1, 0, 2)) for each in last)]
+
+
+def _check_shapes(node: Node, gates: int, initials: Sequence[int], *, is_batch_first: bool) -> None:
+    """Raise UserError for inputs whose shapes do not belong together."""
+    for index in (0, 2):
+        if node.rank(index) != 3:
+            raise node.fail(f"input {index} has shape {node.shape(index)}, expected rank 3")
+    count, rows, _ = node.shape(2)
+    hidden = rows // gates
+    batch, inputs = node.shape(0)[0 if is_batch_first else 1], node.shape(0)[2]
+    state = (batch, count, hidden) if is_batch_first else (count, batch, hidden)
+    expected: dict[int, tuple[int, ...]] = {
+        2: (count, gates * hidden, hidden),
+        1: (count, rows, inputs),
+        3: (count, 2 * rows),
+        4: (batch,),
+        **dict.fromkeys(initials, state),
+        7: (count, 3 * hidden),
+    }
+    for index, shape in expected.items():
+        if node.find(index) is not None and node.shape(index) != shape:
+            raise node.fail(f"input {index} has shape {node.shape(index)}, expected {shape}")
 
 
 def _run(way: _Direction, data: Expr, state: State, step: Step) -> tuple[Expr, State]:
@@ -186,15 +209,15 @@ def _is_within(node: Node, time: int, steps: int, batch: int) -> Expr | None:
     return node.call("less", node.const(time, "int64"), counts)
 
 
-def _directions(node: Node, activations: Sequence[str], gates: int) -> Iterator[_Direction]:
+def _directions(node: Node, activations: Sequence[str]) -> Iterator[_Direction]:
     """The directions that a layer has, each with its weights."""
     direction = node.str_attr("direction", "forward")
     reverse = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}.get(direction)
     if reverse is None:
         raise node.fail(f"direction is '{direction}', expected forward, reverse or bidirectional")
-    count, rows, hidden = node.shape(2)
-    if count != len(reverse) or rows != gates * hidden or node.int_attr("hidden_size", hidden) != hidden:
-        raise node.fail(f"weights of shape {node.shape(2)} do not fit direction '{direction}' and {gates} gates")
+    count, _, hidden = node.shape(2)
+    if count != len(reverse) or node.int_attr("hidden_size", hidden) != hidden:
+        raise node.fail(f"weights of shape {node.shape(2)} do not fit direction '{direction}' or 'hidden_size'")
     functions = _activations(node, [*activations] * count)
     for number, is_reverse in enumerate(reverse):
         bias, reset_bias = _biases(node, number, hidden)
