@@ -77,6 +77,13 @@ WHEEL_MODELS = (
         "nudenet/320n.onnx",
         "c15d8273adad2d0a92f014cc69ab2d6c311a06777a55545f2c4eb46f51911f0f",
     ),
+    WheelModel(
+        "silero_vad_op18_ifless",
+        "silero-vad",
+        "6.2.3",
+        "silero_vad/data/silero_vad_op18_ifless.onnx",
+        "7671cd04b004e9076da0d4a7b1a5aec36adf161c39230c1cb94a4fd5db6bbd28",
+    ),
 )
 
 

@@ -6,6 +6,7 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import pytest
 from runners.whole_models import assert_close, model_file, random_inputs
 
@@ -56,6 +57,23 @@ def test_model_agrees_with_onnxruntime(case: Case, tmp_path: Path) -> None:
     copied = sum(kernel["calls"] for kernel in artifact.summary["kernels"] if kernel["copies"])
     assert copied <= case.copies, [kernel for kernel in artifact.summary["kernels"] if kernel["copies"]]
     assert artifact.summary["weight_bytes"] > 0
+
+
+def test_both_ways_of_a_branch_on_an_input(tmp_path: Path) -> None:
+    path = model_file("silero_vad_op18_ifless")
+    artifact = relaybuild.compile(path, shapes={"input": (1, 576), "state": (2, 1, 128)})
+    artifact.export_library(tmp_path / "vad.so")
+    module = relaybuild.load_module(tmp_path / "vad.so")
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    for rate in (16000, 8000):
+        inputs = random_inputs(module, 0) | {"sr": np.array(rate, np.int64)}
+        for _ in range(3):
+            found = dict(zip(names, session.run(None, inputs)))
+            assert_close(module.run(inputs), found)
+            inputs["state"] = found[names[1]]
 
 
 def test_library_needs_the_c_library_only(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from onnx import ModelProto, TensorProto, numpy_helper
 from relaybuild.errors import UserError
 from relaybuild.frontend.onnx import ImportedModel, import_model
 from relaybuild.frontend.onnx.importer import MAX_OPSET, MIN_OPSET
-from relaybuild.ir.expr import Call, Constant, Tuple, TupleGetItem, Var
+from relaybuild.ir.expr import Call, Constant, If, Tuple, TupleGetItem, Var
 from relaybuild.ir.op import Op
 from relaybuild.ir.types import DTYPES, TensorType
 from relaybuild.ir.visitor import post_order
@@ -40,6 +40,8 @@ def run(model: ImportedModel, inputs: Mapping[str, NDArray[Any]]) -> list[NDArra
             values[id(node)] = tuple(values[id(item)] for item in node.fields)
         elif isinstance(node, TupleGetItem):
             values[id(node)] = values[id(node.tuple_value)][node.index]
+        elif isinstance(node, If):
+            values[id(node)] = values[id(node.true_branch if values[id(node.cond)] else node.false_branch)]
         elif isinstance(node, Call) and isinstance(node.op, Op):
             with np.errstate(all="ignore"):
                 values[id(node)] = node.op.evaluate([values[id(arg)] for arg in node.args], node.attrs)

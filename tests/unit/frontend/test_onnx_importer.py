@@ -207,20 +207,29 @@ def test_a_branch_on_a_shape_is_decided_at_import(extent: int, expected: str) ->
     assert calls(import_model(found)) == ["nn.relu", expected]
 
 
-def test_a_branch_on_a_value_is_refused() -> None:
+def branching(then: NodeProto, other: NodeProto) -> ModelProto:
+    """A model that takes one of two nodes, whose outputs are 't' and 'e', by whether an element of 'x' is not 0."""
     nodes = [
-        node("ReduceMax", "x", "m", keepdims=0),
+        node("ReduceMax", "x", "m", keepdims=1),
         node("Cast", "m", "c", to=TensorProto.BOOL),
-        node(
-            "If",
-            "c",
-            "y",
-            then_branch=branch("then", [node("Neg", "x", "t")], "t"),
-            else_branch=branch("else", [node("Abs", "x", "e")], "e"),
-        ),
+        node("Relu", "x", "outer"),
+        node("If", "c", "y", then_branch=branch("then", [then], "t"), else_branch=branch("else", [other], "e")),
     ]
-    with pytest.raises(UserError, match=r"node 'y' \(If\): 'cond' \(input 0\) is computed from the model's inputs"):
-        import_model(model(nodes, "y"))
+    return model(nodes, "y")
+
+
+@pytest.mark.parametrize(("value", "expected"), [(0.0, 1.0), (2.0, -2.0)])
+def test_of_a_branch_on_a_value_both_ways_are_there(value: float, expected: float) -> None:
+    imported = import_model(branching(node("Neg", "outer", "t"), node("Exp", "x", "e")))
+    (found,) = run(imported, {"x": np.full((2, 3), value, np.float32)})
+    assert (found == expected).all()
+
+
+def test_both_ways_of_a_branch_on_a_value_have_one_type() -> None:
+    found = branching(node("Neg", "x", "t"), node("ReduceMax", "x", "e", keepdims=0))
+    message = r"node 'y' \(If\): output 0 is a Tensor\[\(2, 3\), float32\] of one branch and a float32 of"
+    with pytest.raises(UserError, match=message):
+        import_model(found)
 
 
 def test_an_error_in_a_branch_names_the_inner_node() -> None:
