@@ -105,21 +105,31 @@ class _OnnxRuntime:
         with _failing_as(self.name, model):
             self._session = ort.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
             _check_names([entry.name for entry in self._session.get_inputs()], inputs, model)
-            names = [entry.name for entry in self._session.get_outputs()]
-            first = self._session.run(names, dict(inputs))
+            declared = {entry.name: entry.shape for entry in self._session.get_outputs()}
+            self._names = list(declared)
+            first = self._session.run(self._names, dict(inputs))
             self._binding = self._session.io_binding()
             for name, array in inputs.items():
                 self._binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(array))
-            self._values = {name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in zip(names, first)}
-            for name, value in self._values.items():
-                self._binding.bind_ortvalue_output(name, value)
+            ranks = {name: array.ndim for name, array in zip(self._names, first)}
+            # given memory, onnxruntime refuses what it computes in another shape than the model says
+            self._unbound = [name for name in self._names if len(declared[name]) != ranks[name]]
+            for name, array in zip(self._names, first):
+                if name not in self._unbound:
+                    self._binding.bind_ortvalue_output(name, ort.OrtValue.ortvalue_from_numpy(array))
+            self.run()
 
     def run(self) -> None:
+        for name in self._unbound:
+            # what was allocated in the run before counts as given
+            self._binding.bind_output(name)
         self._session.run_with_iobinding(self._binding)
 
     def outputs(self) -> dict[str, Array]:
-        # The arrays of `numpy()` view memory that goes with the session.
-        return {name: value.numpy().copy() for name, value in self._values.items()}
+        bound = [name for name in self._names if name not in self._unbound]
+        found = dict(zip([*bound, *self._unbound], self._binding.copy_outputs_to_cpu()))
+        # The binding's arrays may view memory that goes with the session.
+        return {name: found[name].copy() for name in self._names}
 
 
 class _OpenVino:
