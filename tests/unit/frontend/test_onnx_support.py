@@ -63,9 +63,10 @@ def test_the_newest_version_not_above_the_opset_converts() -> None:
 
 def test_every_converter_is_of_a_known_operator_and_version() -> None:
     from onnx.defs import get_all_schemas_with_history
+    from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
     versions: dict[tuple[str, str], set[int]] = {}
-    for schema in get_all_schemas_with_history():
+    for schema in (*get_all_schemas_with_history(), *get_all_operator_schema()):
         versions.setdefault((schema.domain, schema.name), set()).add(schema.since_version)
     for operator, converters in all_converters().items():
         for since, _ in converters:

@@ -176,9 +176,12 @@ def _pool(node: Node, name: str, **attrs: object) -> Expr:
     if node.rank(0) < 3:
         raise node.fail(f"data has rank {node.rank(0)}, expected at least 3")
     window = _window(node, node.ints_attr("kernel_shape"), node.shape(0)[2:]).to_2d()
+    dtype = node.dtype(0)
+    # float32 holds whole numbers so short
+    data = node.cast(node.get(0), "float32") if dtype in ("int8", "uint8") else node.get(0)
     result = node.call(
         name,
-        _to_2d(node, node.get(0)),
+        _to_2d(node, data),
         pool_size=window.kernel,
         strides=window.strides,
         padding=window.pads,
@@ -186,7 +189,7 @@ def _pool(node: Node, name: str, **attrs: object) -> Expr:
         ceil_mode=node.flag("ceil_mode"),
         **attrs,
     )
-    return _from_2d(node, result)
+    return _from_2d(node, node.cast(result, dtype))
 
 
 @converter("GlobalAveragePool")
