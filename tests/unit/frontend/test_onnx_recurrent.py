@@ -146,3 +146,10 @@ def test_shapes_that_do_not_belong_together_are_told(name: str, number: int) -> 
             weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight)[..., :-1], name))
     with pytest.raises(UserError, match=f"input {number} has shape"):
         import_model(model)
+
+
+def test_a_sequence_without_steps_is_refused() -> None:
+    model, _ = layer("GRU")
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 0
+    with pytest.raises(UserError, match="a layer or a sequence without elements is not supported"):
+        import_model(model)

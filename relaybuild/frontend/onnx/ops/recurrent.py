@@ -133,9 +133,7 @@ def _layer(
     is_batch_first = node.flag("layout")
     _check_shapes(node, gates, initials, is_batch_first=is_batch_first)
     data = node.transpose(node.get(0), (1, 0, 2)) if is_batch_first else node.get(0)
-    steps, batch, _ = data.tensor_type.static_shape
-    if not steps:
-        raise node.unsupported("a sequence without steps")
+    batch = data.tensor_type.static_shape[1]
     found = []
     for number, way in enumerate(_directions(node, activations)):
         state = tuple(_initial(node, index, number, batch, way.hidden, is_batch_first) for index in initials)
@@ -153,6 +151,8 @@ def _check_shapes(node: Node, gates: int, initials: Sequence[int], *, is_batch_f
     for index in (0, 2):
         if node.rank(index) != 3:
             raise node.fail(f"input {index} has shape {node.shape(index)}, expected rank 3")
+    if 0 in (*node.shape(0), *node.shape(2)):
+        raise node.unsupported("a layer or a sequence without elements")
     count, rows, _ = node.shape(2)
     hidden = rows // gates
     batch, inputs = node.shape(0)[0 if is_batch_first else 1], node.shape(0)[2]
