@@ -255,8 +255,8 @@ def _hosts(node: Call, users: list[Call], owner: Owners, anchors: Mapping[str, s
 def is_run(node: Call) -> bool:
     """Whether a slice is one run of its argument's elements: a part of memory, which need not be computed.
 
-    What reads it is the same kernel whichever part it is, as in the steps of a recurrent layer. Images lie in memory in
-    another order.
+    What reads it is the same kernel whichever part it is, as in the steps of a recurrent layer, and what it is a part of
+    is not moved for it. Images lie in memory in another order.
     """
     if node.op_name != "strided_slice" or node.tensor_type.rank == 4:
         return False
@@ -267,6 +267,8 @@ def is_run(node: Call) -> bool:
 
 
 def _may_load(node: Call, user: Call, host: Group, anchors: Mapping[str, str]) -> bool:
+    if is_run(user) and user is host.root and _is_free(node):
+        return False
     if user is host.anchor:
         loads = anchors[user.op_name]
         return loads == "arithmetic" or (loads == "place" and _is_free(node))

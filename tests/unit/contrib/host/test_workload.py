@@ -109,6 +109,13 @@ def test_parts_of_one_memory_have_one_kernel() -> None:
     assert len(set(found)) == 1
 
 
+def test_parts_of_what_is_reshaped_are_not_copied() -> None:
+    x = var("x", TensorType((2, 3, 8), "float32"))
+    rows = call_op("reshape", [call_op("tanh", [x])], newshape=(6, 8))
+    parts = [call_op("strided_slice", [rows], begin=(b,), end=(e,), axes=(0,)) for b, e in ((0, 2), (2, 6))]
+    assert len(workloads(Function([x], Tuple([call_op("exp", [part]) for part in parts])))) == 3
+
+
 def block(
     value: float = 1.0,
     *,
