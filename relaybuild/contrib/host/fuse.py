@@ -255,8 +255,8 @@ def _hosts(node: Call, users: list[Call], owner: Owners, anchors: Mapping[str, s
 def is_run(node: Call) -> bool:
     """Whether a slice is one run of its argument's elements: a part of memory, which need not be computed.
 
-    What reads it is the same kernel whichever part it is, as in the steps of a recurrent layer, and what it is a part of
-    is not moved for it. Images lie in memory in another order.
+    What reads it is the same kernel whichever part it is, as in the steps of a recurrent layer, and what it is a part
+    of is not moved for it. Images lie in memory in another order.
     """
     if node.op_name != "strided_slice" or node.tensor_type.rank == 4:
         return False
