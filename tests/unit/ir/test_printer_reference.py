@@ -132,6 +132,88 @@ def _shapes(path: Path) -> dict[str, list[int]]:
     for value in graph.input:
         dims = value.type.tensor_type.shape.dim
         if value.name not in weights and any(dim.dim_value < 1 for dim in dims):
-            rest = (sizes.get(dim.dim_param, 64 if place else 1) for place, dim in enumerate(dims))
-            found[value.name] = [dim.dim_value or other for dim, other in zip(dims, rest)]
+            open_sizes = (sizes.get(dim.dim_param, 64 if place else 1) for place, dim in enumerate(dims))
+            found[value.name] = [size if dim.dim_value < 1 else dim.dim_value for dim, size in zip(dims, open_sizes)]
     return found
+
+
+def test_the_order_of_calls() -> None:
+    """TP18: nodes are numbered in the order of evaluation."""
+    x, y = Var("x"), Var("y")
+    inner = Call(Function([y], y), [const(1)])
+    text = print_expr(Call(Function([x], x), [inner]))
+    assert text == "%0 = fn (%x) {\n  %x\n};\n%1 = fn (%y) {\n  %y\n};\n%2 = %1(1);\n%0(%2)\n"
+
+
+def test_tuples_in_lets() -> None:
+    """TP19: a tuple used twice is named, one used once stands where it is used."""
+    x = var("x", (3,))
+    shared = Tuple([const(1), const(1)])
+    text = print_expr(Let(Var("a"), shared, Let(Var("b"), Tuple([x, x]), shared)))
+    assert text.splitlines()[1:] == ["%0 = (1, 1);", "let %a = %0;", "let %b = (%x, %x);", "%0"]
+
+
+def test_calls_without_arguments() -> None:
+    """TP20: an operator without arguments."""
+    numbers = call_op("arange", [], start=0, stop=3)
+    text = print_expr(numbers)
+    assert text.startswith("arange(")
+    assert structural_equal(parse_expr(text), numbers)
+
+
+def test_constructors_that_are_not_applied() -> None:
+    """TP21: a constructor with its fields in the definition, bare in an expression."""
+    mod = parse(
+        "type my_type { my_cons(Tensor[(), float32], int32), Empty }\ndef @f() { (my_cons, constructor(Empty), Empty) }"
+    )
+    text = print_module(mod)
+    assert "my_cons(float32, int32)," in text
+    assert "(my_cons, constructor(Empty), Empty)" in text
+    assert structural_equal(parse(text), mod)
+
+
+def test_attributes_that_are_none() -> None:
+    """TP22: None is a value."""
+    x = Var("x", TensorType((), "float32"))
+    function = Function([x], x, attrs={"TestAttribute": None})
+    assert "TestAttribute=None" in print_expr(function)
+    assert structural_equal(parse_expr(print_expr(function)), function)
+
+
+def test_spans() -> None:
+    """TP23: the spans of nodes, if they are asked for."""
+    x = var("x", (3,))
+    inner = call_op("add", [x, x], span=Span("Add0", "", 0, 0))
+    outer = call_op("add", [inner, x], span=Span("Add1", "node", 0, 0))
+    text = print_expr(outer, show_spans=True)
+    assert '%0 = add(%x, %x) #[span("Add0")];' in text
+    assert 'add(%0, %x) #[span("Add1", "node")]' in text
+    assert "Add" not in print_expr(outer)
+
+
+def test_types_of_every_node() -> None:
+    """TP24: an annotation of every node, constants too."""
+    c = const(1)
+    text = print_expr(call_op("add", [c, c]), annotate=lambda node: f"ty={node.checked_type}")
+    assert text.count("/* ty=int32 */") == 3
+
+
+def test_names_with_slashes() -> None:
+    """TP25: names with slashes, as other frameworks give them."""
+    for name in ("base/x", "base//x", "base/1"):
+        x = var(name, (3,))
+        back = parse_expr(print_expr(Function([x], call_op("log", [x]))))
+        assert isinstance(back, Function)
+        assert back.params[0].name_hint == name
+    assert structural_equal(parse_expr("fn (%base/x) { %base/x }"), parse_expr('fn (%"base/x") { %base/x }'))
+
+
+def test_every_bfloat16_survives() -> None:
+    """Scalars of bfloat16 have a literal for each of their values."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    bits = np.arange(0, 1 << 16, 7, dtype=np.uint16)
+    for value in bits.view(ml_dtypes.bfloat16):
+        constant = Constant(np.asarray(value))
+        back = parse_expr(print_expr(constant))
+        assert isinstance(back, Constant)
+        assert back.data.tobytes() == constant.data.tobytes() or value != value
