@@ -35,7 +35,21 @@ def _convolution_refusal(call: Call) -> str:
     attrs = call.attrs
     assert isinstance(attrs, Conv2DAttrs)
     found = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or attrs.data_layout)
-    return "" if found == ("NCHW", "OIHW", "NCHW") else f"found layouts {', '.join(found)}, expected NCHW, OIHW, NCHW"
+    if found != ("NCHW", "OIHW", "NCHW"):
+        return f"found layouts {', '.join(found)}, expected NCHW, OIHW, NCHW"
+    # release 2.6 reads from no address on AVX-512 where it adds a sum and an activation to nothing else
+    if not all(_sees_image(call, attrs, axis) for axis in (0, 1)):
+        return "found windows that lie in the padding alone, expected each to see the image"
+    return ""
+
+
+def _sees_image(call: Call, attrs: Conv2DAttrs, axis: int) -> bool:
+    """Whether each window of a convolution has a tap within the image along rows (axis 0) or columns (1)."""
+    data, weight = (each.tensor_type.static_shape for each in call.args)
+    extent, step, dilation = data[2 + axis], attrs.strides[axis], attrs.dilation[axis]
+    taps = [dilation * tap - attrs.padding[axis] for tap in range(weight[2 + axis])]
+    windows = range(call.tensor_type.static_shape[2 + axis])
+    return all(any(0 <= window * step + tap < extent for tap in taps) for window in windows)
 
 
 def _dense_refusal(call: Call) -> str:

@@ -48,7 +48,7 @@ class Program:
             groups, inner, outer = groups * inner, 1, self.integer(1, 2)
         window = [self.integer(1, 4) for _ in "HW"]
         dilation = [self.integer(1, 3) for _ in "HW"]
-        padding = [self.integer(0, 3) for _ in range(4)]
+        padding = [self.integer(0, min(3, dilation[axis] * (window[axis] - 1))) for axis in (0, 1, 0, 1)]
         extents = [
             max(dilation[axis] * (window[axis] - 1) + 1 - padding[axis] - padding[axis + 2], 1) + self.integer(0, 6)
             for axis in (0, 1)
@@ -63,6 +63,7 @@ class Program:
             dilation=dilation,
             strides=[self.integer(1, 3) for _ in "HW"],
         )
+        assume(BACKEND.supports(result) is True)
         return self.followed(result, (groups * outer, 1, 1))
 
     def product(self) -> Expr:
