@@ -85,7 +85,7 @@ def _define(cls: Any, frozen: bool, eq: bool, repr: bool, slots: bool) -> Any:
     _set_new(cls, "__match_args__", tuple(field.name for field in fields if field.init))
     if _REPLACE is not None:
         _set_new(cls, "__replace__", _REPLACE)
-    _define_init(cls, fields, frozen)
+    _define_init(cls, fields, frozen, slots)
     if repr:
         _add(cls, "__repr__", _repr_of([field.name for field in fields if field.repr]))
     if eq:
@@ -218,7 +218,7 @@ def _add(cls: Any, name: str, function: Callable[..., Any]) -> None:
         setattr(cls, name, function)
 
 
-def _define_init(cls: Any, fields: Sequence[Any], frozen: bool) -> None:
+def _define_init(cls: Any, fields: Sequence[Any], frozen: bool, slots: bool) -> None:
     if "__init__" in cls.__dict__:
         return
     assign: Callable[[Any, str, Any], None] = object.__setattr__ if frozen else setattr
@@ -227,14 +227,14 @@ def _define_init(cls: Any, fields: Sequence[Any], frozen: bool) -> None:
 
     def compiled() -> Any:
         if cls.__init__ is init:
-            cls.__init__ = _compiled_init(cls, fields, frozen)
+            cls.__init__ = _compiled_init(cls, fields, frozen, slots)
         return cls.__init__
 
     def init(self: Any, /, *args: Any, **kwargs: Any) -> None:
         nonlocal calls, plan
         calls += 1
         if plan is None:
-            plan = _Plan(cls, fields)
+            plan = _Plan(cls, fields, slots)
         given = plan.values(args, kwargs) if calls <= _INTERPRETED_CALLS else None
         if given is None:
             compiled()(self, *args, **kwargs)
@@ -248,15 +248,23 @@ def _define_init(cls: Any, fields: Sequence[Any], frozen: bool) -> None:
     cls.__signature__ = _Signature(compiled)
 
 
+def _is_assigned(field: Field[Any], slots: bool) -> bool:
+    """Whether a constructor assigns a field: not one that it does not take, whose default is an attribute of the class;
+    but a slot hides that."""
+    has_default = field.default is not MISSING
+    return field.init or field.default_factory is not MISSING or (slots and has_default)
+
+
 class _Plan:
     """What a constructor that is interpreted does."""
 
-    def __init__(self, cls: Any, fields: Sequence[Any]) -> None:
+    def __init__(self, cls: Any, fields: Sequence[Any], slots: bool) -> None:
         self.has_post_init = hasattr(cls, _POST_INIT)
         self._names = [field.name for field in fields if field.init]
-        self._fixed = {field.name: field.default for field in fields if field.init and field.default is not MISSING}
-        self._made = {field.name: field.default_factory for field in fields if field.default_factory is not MISSING}
-        self._order = [field.name for field in fields if field.init or field.name in self._made]
+        assigned = [field for field in fields if _is_assigned(field, slots)]
+        self._fixed = {field.name: field.default for field in assigned if field.default is not MISSING}
+        self._made = {field.name: field.default_factory for field in assigned if field.default_factory is not MISSING}
+        self._order = [field.name for field in assigned]
         self._allowed = frozenset(self._names)
         self._needed = self._allowed.difference(self._fixed, self._made)
 
@@ -283,7 +291,7 @@ class _Signature:
         raise AttributeError("__signature__")
 
 
-def _compiled_init(cls: Any, fields: Sequence[Field[Any]], frozen: bool) -> Any:
+def _compiled_init(cls: Any, fields: Sequence[Field[Any]], frozen: bool, slots: bool) -> Any:
     """The constructor, compiled."""
     names: dict[str, object] = {"_set": object.__setattr__, "_missing": MISSING}
     parameters, body = [], []
@@ -295,10 +303,11 @@ def _compiled_init(cls: Any, fields: Sequence[Field[Any]], frozen: bool) -> Any:
             parameters += [f"{name}=_missing"] if field.init else []
         elif field.default is not MISSING:
             names[f"_default_{name}"] = field.default
+            value = name if field.init else f"_default_{name}"
             parameters += [f"{name}=_default_{name}"] if field.init else []
         elif field.init:
             parameters.append(name)
-        if field.init or field.default_factory is not MISSING:
+        if _is_assigned(field, slots):
             body.append(f" _set(self, {name!r}, {value})" if frozen else f" self.{name} = {value}")
     body += [f" self.{_POST_INIT}()"] if hasattr(cls, _POST_INIT) else []
     text = f"def __init__(self, {', '.join(parameters)}):\n" + "\n".join(body or [" pass"])

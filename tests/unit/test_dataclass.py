@@ -232,3 +232,17 @@ def test_a_class_that_means_nothing_is_refused() -> None:
         @dataclass(frozen=True)
         class Fixed(both()[1]):  # type: ignore[misc]
             fixed: int = 1
+
+
+def test_a_slot_holds_the_default_of_a_field_that_is_not_given() -> None:
+    @dataclass
+    class Base:
+        a: int
+        c: int = field(default=3, init=False)
+
+    @dataclass(slots=True)
+    class Derived(Base):
+        pass
+
+    # the constructor is another one after some calls
+    assert [Derived(1).c for _ in range(100)] == [3] * 100
