@@ -65,9 +65,7 @@ class _Direction:
 
     def gates(self, data: Expr) -> list[Expr]:
         """What is [batch, gates * hidden] by gate."""
-        count = data.tensor_type.static_shape[1] // self.hidden
-        parts = self.node.call("split", data, indices_or_sections=count, axis=1)
-        return self.node.fields(parts, count)
+        return _parts(self.node, data, 1, (self.hidden,) * (data.tensor_type.static_shape[1] // self.hidden))
 
     def look(self, gate: Expr, number: int, cell: Expr) -> Expr:
         """A gate that sees the cell, too, where there are peepholes."""
