@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import product
 from math import sqrt
 
-from relaybuild.contrib.dnnl.supports import supports
+from relaybuild.contrib.dnnl.supports import supports, supports_long
 from relaybuild.ir.expr import Call
 from relaybuild.ir.ops.clip import ClipAttrs
 from relaybuild.ir.pattern import DFPattern, is_op
@@ -63,7 +63,8 @@ def _entries() -> Iterator[Entry]:
             op_name, axis = _ANCHORS[anchor]
             if not parts and activation is None:
                 continue
-            pattern = taken(op_name, supports)
+            is_long = "sum" in parts and activation is not None
+            pattern = taken(op_name, supports_long if is_long else supports)
             if "bias" in parts:
                 pattern = with_bias(pattern, axis)
             if "sum" in parts:

@@ -31,25 +31,31 @@ def supports(call: Call) -> bool | str:
     return refusal(call) or True
 
 
-def _convolution_refusal(call: Call) -> str:
+def supports_long(call: Call) -> bool | str:
+    """`supports` for a call that a sum and then an activation follow, all in one go."""
+    found = supports(call)
+    if found is not True or call.op_name != "nn.conv2d" or all(_sees_image(call, axis) for axis in (0, 1)):
+        return found
+    # release 2.6 has nothing but these to compute there, and crashes on AVX-512
+    return "found windows that lie in the padding alone, expected each to see the image"
+
+
+def _sees_image(call: Call, axis: int) -> bool:
+    """Whether each window of a convolution has a tap within the image along rows (axis 0) or columns (1)."""
     attrs = call.attrs
     assert isinstance(attrs, Conv2DAttrs)
-    found = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or attrs.data_layout)
-    if found != ("NCHW", "OIHW", "NCHW"):
-        return f"found layouts {', '.join(found)}, expected NCHW, OIHW, NCHW"
-    # release 2.6 reads from no address on AVX-512 where it adds a sum and an activation to nothing else
-    if not all(_sees_image(call, attrs, axis) for axis in (0, 1)):
-        return "found windows that lie in the padding alone, expected each to see the image"
-    return ""
-
-
-def _sees_image(call: Call, attrs: Conv2DAttrs, axis: int) -> bool:
-    """Whether each window of a convolution has a tap within the image along rows (axis 0) or columns (1)."""
     data, weight = (each.tensor_type.static_shape for each in call.args)
     extent, step, dilation = data[2 + axis], attrs.strides[axis], attrs.dilation[axis]
     taps = [dilation * tap - attrs.padding[axis] for tap in range(weight[2 + axis])]
     windows = range(call.tensor_type.static_shape[2 + axis])
     return all(any(0 <= window * step + tap < extent for tap in taps) for window in windows)
+
+
+def _convolution_refusal(call: Call) -> str:
+    attrs = call.attrs
+    assert isinstance(attrs, Conv2DAttrs)
+    found = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or attrs.data_layout)
+    return "" if found == ("NCHW", "OIHW", "NCHW") else f"found layouts {', '.join(found)}, expected NCHW, OIHW, NCHW"
 
 
 def _dense_refusal(call: Call) -> str:

@@ -14,6 +14,7 @@ from runners.vendors import compare, require
 
 from relaybuild.contrib.dnnl import BACKEND
 from relaybuild.contrib.dnnl.patterns import PATTERNS
+from relaybuild.contrib.dnnl.supports import supports_long
 from relaybuild.ir.expr import Call, Expr, Var, const
 from relaybuild.ir.op import call_op
 from relaybuild.ir.types import TensorType
@@ -48,7 +49,7 @@ class Program:
             groups, inner, outer = groups * inner, 1, self.integer(1, 2)
         window = [self.integer(1, 4) for _ in "HW"]
         dilation = [self.integer(1, 3) for _ in "HW"]
-        padding = [self.integer(0, min(3, dilation[axis] * (window[axis] - 1))) for axis in (0, 1, 0, 1)]
+        padding = [self.integer(0, 3) for _ in range(4)]
         extents = [
             max(dilation[axis] * (window[axis] - 1) + 1 - padding[axis] - padding[axis + 2], 1) + self.integer(0, 6)
             for axis in (0, 1)
@@ -63,7 +64,6 @@ class Program:
             dilation=dilation,
             strides=[self.integer(1, 3) for _ in "HW"],
         )
-        assume(BACKEND.supports(result) is True)
         return self.followed(result, (groups * outer, 1, 1))
 
     def product(self) -> Expr:
@@ -89,12 +89,15 @@ class Program:
     def followed(self, result: Call, bias: tuple[int, ...]) -> Expr:
         """A result with what may follow it in one operation."""
         assert self.draw is not None
-        shape = result.tensor_type.static_shape
-        if self.draw(st.booleans()):
+        anchor, shape = result, result.tensor_type.static_shape
+        has_bias, has_sum = self.draw(st.booleans()), self.draw(st.booleans())
+        activation = self.draw(st.sampled_from((None, *ACTIVATIONS)))
+        assume(not has_sum or activation is None or supports_long(anchor) is True)
+        if has_bias:
             result = call_op("add", [result, self.param(*bias)])
-        if self.draw(st.booleans()):
+        if has_sum:
             result = call_op("add", [self.param(*shape), result])
-        return activated(result, self.draw(st.sampled_from((None, *ACTIVATIONS))))
+        return activated(result, activation)
 
     def pooling(self) -> Expr:
         """A pooling of any kind."""

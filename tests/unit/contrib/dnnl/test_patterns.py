@@ -16,7 +16,8 @@ PARAMS = """%x: Tensor[(2, 6, 9, 8), float32], %w: Tensor[(4, 6, 3, 3), float32]
   %v: Tensor[(4,), float32], %s: Tensor[(2, 4, 7, 6), float32], %a: Tensor[(5, 7), float32],
   %d: Tensor[(3, 7), float32], %e: Tensor[(3,), float32], %r: Tensor[(5, 3), float32], %m: Tensor[(7, 3), float32],
   %z: Tensor[(7,), float32], %q: Tensor[(2, 1, 7, 6), float32], %p: Tensor[(1, 6, 1, 1), float32],
-  %t: Tensor[(4, 6, 1, 1), float32], %y: Tensor[(4, 4, 1, 1), float32]"""
+  %t: Tensor[(4, 6, 1, 1), float32], %y: Tensor[(4, 4, 1, 1), float32],
+  %l: Tensor[(2, 4, 10, 6), float32]"""
 CONV = "%0 = nn.conv2d(%x, %w); "
 BIASED = CONV + "%1 = add(%0, %b); "
 DENSE = "%0 = nn.dense(%a, %d); %1 = add(%0, %e); "
@@ -40,6 +41,12 @@ def names(text: str) -> list[str]:
     calls = [each for each in post_order(module["main"]) if isinstance(each, Call) and id(each) not in inner]
     composites = [str(each.op.attrs["Composite"]) for each in calls if isinstance(each.op, Function)]
     return composites + [each.op_name for each in calls if each.op_name]
+
+
+def test_where_windows_see_padding_alone_no_activation_follows_a_sum() -> None:
+    conv = "%0 = nn.conv2d(%x, %w, padding=[0, 0, 3, 0]); "
+    assert names(conv + "%1 = add(%0, %l); nn.relu(%1)") == ["dnnl.conv2d_sum", "nn.relu"]
+    assert names(conv + "nn.relu(%0)") == ["dnnl.conv2d_relu"]
 
 
 @pytest.mark.parametrize(
