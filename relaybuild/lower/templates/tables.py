@@ -69,7 +69,10 @@ class Tables:
         self._starts = [min(start, extent - machine.lanes) for start in range(0, extent, machine.lanes)]
 
     def serve(self, place: Place) -> bool:
-        """Whether something is not a load of neighbours or of one element, and all has vector form by tables."""
+        """Whether something is not a load of neighbours or of one element, and all has vector form by tables.
+
+        A load whose place depends on the position and on others in one term has none.
+        """
         if self._lanes == 1 or not self._lanes <= self._extent <= MOST_ELEMENTS:
             return False
         index = place(Index.of(self._axis))
@@ -80,7 +83,9 @@ class Tables:
         if not self._is_irregular(scalars, root):
             return False
         zero = Index.of(0)
-        return is_vectorizable(self._by_tables(scalars, root, zero, zero, zero), self._axis, scalars)
+        served = self._by_tables(scalars, root, zero, zero, zero)
+        is_left = any(node.op == "load" and scalars.depends_on(node, self._axis) for node in walk(served))
+        return not is_left and is_vectorizable(served, self._axis, scalars)
 
     def _is_irregular(self, scalars: ScalarBuilder, root: ScalarExpr) -> bool:
         nodes = [node for node in walk(root) if any(scalars.index_depends_on(i, self._axis) for i in indices_of(node))]

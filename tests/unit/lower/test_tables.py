@@ -60,6 +60,21 @@ def test_resized_blocks(target: str, method: str) -> None:
     batch.compare(target, threads=(1, 3))
 
 
+@pytest.mark.parametrize("target", target_params())
+@pytest.mark.parametrize("channels", [17, 85])
+def test_channels_in_groups_behind_pixels(target: str, channels: int) -> None:
+    """Which block and lane a channel is in depends on its group and on its place in that, in one term."""
+    generator = np.random.default_rng(9)
+    batch = Batch()
+    data = batch.input(generator.normal(size=(1, 3 * channels, 5, 4)).astype("float32"))
+    blocked = call("nn.max_pool2d", data, pool_size=(1, 1))
+    split = call("reshape", blocked, newshape=(1, 3, channels, 5, 4))
+    behind = call("tanh", call("transpose", split, axes=(0, 1, 3, 4, 2)))
+    batch.add("of groups", behind)
+    batch.add("of all groups", call("reshape", behind, newshape=(1, 60, channels)))
+    batch.compare(target, threads=(1, 2))
+
+
 def test_a_resize_of_rows_and_columns_is_one_kernel() -> None:
     data = var("x", (1, 3, 40, 50))
     large = call("nn.relu", call("image.resize2d", data, size=(80, 90)))
