@@ -9,25 +9,29 @@
     clip(clip(x))                    ->  clip(x)
     x + 0, x - 0, x * 1, x / 1       ->  x                     where the constant stands inline, or is full of it
     x / sqrt(y)                      ->  x * rsqrt(y)
+    x / c                            ->  x * (1 / c)           where c is a power of two; what an exponential, tanh,
+                                                               sigmoid, erf or softmax is of, where c is any constant
     (x + c) + d, (x * c) * d         ->  x + (c + d), x * (c * d)    where c and d depend on constants alone
     (x, y).0                         ->  x                     where no effect is lost with y
 
 Lets are seen through. Adding +0.0 turns a floating-point -0.0 into +0.0, so that `x + 0.0` is taken for x only where
 the context does not say `relaybuild.precise`; neither are constants of floating-point sums and products gathered there,
-nor divisions by roots rewritten. `x + x` stays a sum: it is as fast as `2 * x`.
+nor divisions by roots rewritten, nor by constants whose reciprocals are rounded. Elsewhere these stay divisions
+everywhere: where the quotient is rounded to a whole number, a last place decides. `x + x` stays a sum: it is as fast as
+`2 * x`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from math import inf
+from math import frexp, inf
 from typing import ClassVar, TypeAlias
 
 import numpy as np
 
 from relaybuild.dataclass import dataclass
-from relaybuild.ir.expr import Call, Constant, Expr, Function, TupleGetItem
+from relaybuild.ir.expr import Call, Constant, Expr, Function, TupleGetItem, const
 from relaybuild.ir.layout import is_plain
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.op import call_op
@@ -195,6 +199,31 @@ def _division_by_root(node: Call, facts: _Facts) -> Expr:
     return call_op("multiply", [node.args[0], inverse], node.span)
 
 
+def _division_by_power_of_two(node: Call, facts: _Facts) -> Expr:
+    return _by_reciprocal(node, facts, rounded=False)
+
+
+def _scaled_argument(node: Call, facts: _Facts) -> Expr:
+    """A smooth function of a quotient by a constant."""
+    quotient = facts.inner(node)
+    if facts.precise or not is_call(quotient, "divide"):
+        return node
+    product = _by_reciprocal(quotient, facts, rounded=True)
+    return node if product is quotient else node.with_children([product, *node.args[1:]])
+
+
+def _by_reciprocal(division: Call, facts: _Facts, *, rounded: bool) -> Expr:
+    """The product of the dividend with the reciprocal of a constant, which may be `rounded`, or the division itself."""
+    divisor, dtype = facts.definitions.of(division.args[1]), division.tensor_type.dtype
+    value = _filling(divisor, effects=True) if isinstance(divisor, Constant) else None
+    if dtype not in ("float32", "float64") or not value or not _LEAST <= abs(value) <= 1 / _LEAST:
+        return division
+    if not rounded and abs(frexp(value)[0]) != 0.5:
+        return division
+    inverse = const(np.full(divisor.tensor_type.static_shape, 1 / value), dtype)
+    return call_op("multiply", [division.args[0], inverse], division.span)
+
+
 def _neutral(value: int, both_sides: bool) -> _Rule:
     def rule(node: Call, facts: _Facts) -> Expr:
         sides = (node.args, node.args[::-1]) if both_sides else (node.args,)
@@ -266,6 +295,9 @@ def _is_static(node: Expr) -> bool:
     return not isinstance(kind, TensorType) or "?" not in [str(extent) for extent in kind.shape]
 
 
+_LEAST = 2.0**-120
+"""Reciprocals of what is between this and its own are far from the ends of single precision."""
+
 _FULL_OF = {"zeros_like": 0.0, "ones_like": 1.0}
 
 _RULES: dict[str, tuple[_Rule, ...]] = {
@@ -282,5 +314,6 @@ _RULES: dict[str, tuple[_Rule, ...]] = {
     "add": (_neutral(0, both_sides=True), _gather_constants),
     "subtract": (_neutral(0, both_sides=False),),
     "multiply": (_neutral(1, both_sides=True), _gather_constants),
-    "divide": (_neutral(1, both_sides=False), _division_by_root),
+    "divide": (_neutral(1, both_sides=False), _division_by_root, _division_by_power_of_two),
+    **dict.fromkeys(("erf", "exp", "nn.softmax", "sigmoid", "tanh"), (_scaled_argument,)),
 }

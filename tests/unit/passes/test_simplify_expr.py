@@ -67,3 +67,11 @@ def test_casts_are_merged_only_where_nothing_is_lost(before: str, between: str, 
     """
     mod, after = simplified(text)
     assert (after is not mod) is merged
+
+
+def test_reciprocals_that_are_rounded_are_not_for_precise_programs() -> None:
+    text = "def @main(%x: Tensor[(3,), float32]) { (erf(%x / 3f), %x / 4f) }"
+    _, after = simplified(text, precise=True)
+    assert [name for name in ("divide", "multiply") if name in str(after)] == ["divide", "multiply"]
+    _, after = simplified(text)
+    assert "divide" not in str(after)
