@@ -14,7 +14,6 @@ from relaybuild.ir.parser import parse
 from relaybuild.ir.structural import structural_equal
 
 REFUSED = {
-    r"(pool|convtranspose)_3d": "three spatial axes",
     r"training": "training mode",
     r"(?i)float8|float4e|float6e|int4(?!\d)|int2(?!\d)|e4m3|e5m2|string": "element types that relaybuild lacks",
     r"_(sequence|seq|opt)$": "sequences and optionals",

@@ -44,6 +44,7 @@ def op_names(nodes: list[Expr]) -> list[str]:
 
 Case = tuple[str, int, dict[str, NDArray[Any]], dict[str, Any]]
 X4 = rand(2, 4, 7, 9)
+X5 = rand(2, 4, 5, 6, 7)
 U8 = rand(2, 3, dtype="uint8")
 CASES: list[Case] = [
     # convolution
@@ -59,6 +60,36 @@ CASES: list[Case] = [
     ("ConvTranspose", 17, {"x": X4, "w": rand(4, 3, 4, 4)}, {"strides": [2, 2], "auto_pad": "SAME_UPPER"}),
     ("ConvTranspose", 17, {"x": X4, "w": rand(4, 3, 3, 3)}, {"strides": [2, 2], "auto_pad": "SAME_LOWER"}),
     ("ConvTranspose", 17, {"x": rand(1, 4, 6), "w": rand(4, 2, 3)}, {"strides": [2], "output_padding": [1]}),
+    # three spatial axes
+    ("Conv", 17, {"x": X5, "w": rand(6, 4, 3, 3, 3), "b": rand(6)}, {"pads": [1, 0, 2, 1, 1, 0], "strides": [2, 1, 3]}),
+    ("Conv", 17, {"x": X5, "w": rand(6, 2, 2, 1, 3)}, {"group": 2, "dilations": [3, 1, 2]}),
+    ("Conv", 17, {"x": X5, "w": rand(8, 1, 3, 3, 3)}, {"group": 4, "auto_pad": "SAME_UPPER", "strides": [2, 2, 2]}),
+    ("Conv", 17, {"x": X5, "w": rand(5, 4, 1, 1, 1), "b": rand(5)}, {}),
+    ("ConvTranspose", 17, {"x": X5, "w": rand(4, 3, 2, 2, 2), "b": rand(3)}, {"strides": [2, 2, 2]}),
+    (
+        "ConvTranspose",
+        17,
+        {"x": X5, "w": rand(4, 3, 3, 2, 3), "b": rand(6)},
+        {
+            "strides": [3, 2, 1],
+            "group": 2,
+            "pads": [1, 0, 1, 2, 1, 0],
+            "dilations": [2, 1, 1],
+            "output_padding": [2, 1, 0],
+        },
+    ),
+    ("ConvTranspose", 17, {"x": X5, "w": rand(4, 2, 3, 3, 3)}, {"strides": [2, 1, 2], "auto_pad": "SAME_LOWER"}),
+    ("MaxPool", 12, {"x": X5}, {"kernel_shape": [3, 2, 2], "strides": [2, 2, 2], "pads": [1, 0, 1, 1, 1, 1]}),
+    (
+        "MaxPool",
+        12,
+        {"x": X5},
+        {"kernel_shape": [2, 2, 2], "dilations": [2, 3, 1], "ceil_mode": 1, "strides": [2, 1, 2]},
+    ),
+    ("AveragePool", 19, {"x": X5}, {"kernel_shape": [3, 3, 2], "pads": [1, 1, 0, 1, 1, 1], "strides": [2, 2, 1]}),
+    ("AveragePool", 11, {"x": X5}, {"kernel_shape": [2, 3, 3], "pads": [1, 1, 1, 0, 1, 1], "count_include_pad": 1}),
+    ("Resize", 13, {"x": X5, "r": rand(0), "s": np.array([1, 1, 2, 1.5, 3], np.float32)}, {"mode": "linear"}),
+    ("Resize", 13, {"x": X5, "r": rand(0), "s": np.array([1, 1, 2, 2, 2], np.float32)}, {"mode": "nearest"}),
     # pooling
     ("MaxPool", 12, {"x": X4}, {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 1, 1], "ceil_mode": 1}),
     ("MaxPool", 12, {"x": X4}, {"kernel_shape": [2, 2], "dilations": [2, 3], "auto_pad": "VALID"}),
@@ -291,7 +322,9 @@ def test_constant_clip_bounds_are_attributes() -> None:
         ("Conv", {"x": X4, "w": rand(6, 4, 3, 3)}, {"strides": [0, 1]}, "expected 2 positive numbers"),
         ("Conv", {"x": X4, "w": rand(6, 4, 3, 3)}, {"auto_pad": "HALF"}, "auto_pad is 'HALF', expected"),
         ("Conv", {"x": X4}, {}, "input 1 is missing"),
-        ("MaxPool", {"x": rand(1, 2, 4, 4, 4)}, {"kernel_shape": [2, 2, 2]}, "over 3 spatial axes"),
+        ("MaxPool", {"x": rand(1, 2, 4, 4, 4, 4)}, {"kernel_shape": [2, 2, 2, 2]}, "over 4 spatial axes"),
+        ("Conv", {"x": X5, "w": rand(6, 4, 9, 3, 3)}, {}, "data of shape .* does not fit the weight"),
+        ("ConvTranspose", {"x": X5, "w": rand(3, 4, 3, 3, 3)}, {}, "data of shape .* does not fit the weight"),
         ("MaxPool", {"x": X4}, {}, "attribute 'kernel_shape' is missing"),
         ("Gemm", {"a": rand(2, 3), "b": rand(4, 5)}, {}, "'nn.dense' over"),
         ("Transpose", {"x": rand(2, 3)}, {"perm": [0, 0]}, "'transpose' over"),

@@ -1,9 +1,10 @@
-"""Resize and Upsample over the last two axes."""
+"""Resize and Upsample, two axes at a time."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from relaybuild.frontend.onnx.node import Node
 from relaybuild.frontend.onnx.registry import converter
@@ -97,32 +98,47 @@ def _resized(node: Node, sizes: Sequence[int], scales: Sequence[float], coordina
     moved = [axis for axis, scale in enumerate(scales) if scale != 1.0 or sizes[axis] != shape[axis]]
     if not moved:
         return node.get(0)
-    order, restored = _last(len(shape), _spatial(node, moved, len(shape)))
-    data = node.transpose(node.get(0), order)
-    inner = data.tensor_type.static_shape
-    rows, target = [scales[axis] for axis in order[-2:]], [sizes[axis] for axis in order[-2:]]
-    data = node.reshape(data, _four(inner))
+    data, extents = node.get(0), list(shape)
+    while moved:
+        moved, now = moved[:-2], moved[-2:]
+        for axis in now:
+            extents[axis] = sizes[axis]
+        order, restored = _last(len(shape), _spatial(now, len(shape)))
+        step = _Step(order, tuple(extents), tuple(scales[axis] if axis in now else 1.0 for axis in order[-2:]))
+        data = node.transpose(_two_axes(node, data, step, coordinates, rounding), restored)
+    return data
+
+
+class _Step(NamedTuple):
+    """The resizing of two axes at most: the order of axes that puts them last, all extents behind it, their scales."""
+
+    order: tuple[int, ...]
+    extents: tuple[int, ...]
+    scales: tuple[float, ...]
+
+
+def _two_axes(node: Node, data: Expr, step: _Step, coordinates: str, rounding: str) -> Expr:
+    """The result with its axes in the order of the step."""
+    data = node.transpose(data, step.order)
+    target = tuple(step.extents[axis] for axis in step.order)
     result = node.call(
         "image.resize2d",
-        data,
-        size=tuple(target[-2:]) if len(target) == 2 else (1, *target),
+        node.reshape(data, _four(data.tensor_type.static_shape)),
+        size=target[-2:] if len(target) > 1 else (1, *target),
         layout="NCHW",
-        method=_METHODS[method],
+        method=_METHODS[node.str_attr("mode", "nearest")],
         coordinate_transformation_mode=coordinates,
         rounding_method=_ROUNDING[rounding],
         cubic_alpha=node.float_attr("cubic_coeff_a", -0.75),
         cubic_exclude=node.int_attr("exclude_outside", 0),
         extrapolation_value=node.float_attr("extrapolation_value", 0.0),
-        scales=tuple(rows) if len(rows) == 2 else (1.0, *rows),
+        scales=step.scales if len(step.scales) > 1 else (1.0, *step.scales),
     )
-    result = node.reshape(result, tuple(sizes[axis] for axis in order))
-    return node.transpose(result, restored)
+    return node.reshape(result, target)
 
 
-def _spatial(node: Node, moved: Sequence[int], rank: int) -> tuple[int, ...]:
-    """The one or two axes to resize, at most two; a lone axis takes its neighbour along, unchanged."""
-    if len(moved) > 2:
-        raise node.unsupported(f"resizing {len(moved)} axes at once")
+def _spatial(moved: Sequence[int], rank: int) -> tuple[int, ...]:
+    """The one or two axes to resize; a lone axis takes its neighbour along, unchanged."""
     if len(moved) == 2 or rank == 1:
         return tuple(moved)
     axis = moved[0]

@@ -1,41 +1,32 @@
-"""Convolution and pooling; one spatial axis is computed as two, the first of extent 1."""
+"""Convolution and pooling; one spatial axis is computed as two, the first of extent 1, three as planes of two."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-from relaybuild.dataclass import dataclass
 from relaybuild.frontend.onnx.node import Node
+from relaybuild.frontend.onnx.ops import _planes
+from relaybuild.frontend.onnx.ops._geometry import Window
 from relaybuild.frontend.onnx.registry import converter
 from relaybuild.ir.expr import Expr
 
 
-@dataclass(frozen=True)
-class _Window:
-    """Geometry per spatial axis; `pads` is begin of every axis, then end of every axis."""
-
-    kernel: tuple[int, ...]
-    strides: tuple[int, ...]
-    dilations: tuple[int, ...]
-    pads: tuple[int, ...]
-
-    def to_2d(self) -> _Window:
-        if len(self.kernel) == 2:
-            return self
-        begin, end = self.pads
-        return _Window((1, *self.kernel), (1, *self.strides), (1, *self.dilations), (0, begin, 0, end))
-
-
-def _window(node: Node, kernel: tuple[int, ...], extents: tuple[int, ...]) -> _Window:
-    count = len(extents)
-    if count not in (1, 2):
-        raise node.unsupported(f"{node.op_type} over {count} spatial axes (data of rank {count + 2})")
+def _window(node: Node, kernel: tuple[int, ...], extents: tuple[int, ...]) -> Window:
+    count = _count(node, extents)
     strides = _per_axis(node, "strides", count)
     dilations = _per_axis(node, "dilations", count)
     if len(kernel) != count:
         raise node.fail(f"the kernel has {len(kernel)} spatial axes {kernel}, the data {count}")
-    return _Window(kernel, strides, dilations, _pads(node, kernel, strides, dilations, extents))
+    return Window(kernel, strides, dilations, _pads(node, kernel, strides, dilations, extents))
+
+
+def _count(node: Node, extents: Sequence[int]) -> int:
+    """How many spatial axes there are."""
+    count = len(extents)
+    if count not in (1, 2, 3):
+        raise node.unsupported(f"{node.op_type} over {count} spatial axes (data of rank {count + 2})")
+    return count
 
 
 def _per_axis(node: Node, name: str, count: int) -> tuple[int, ...]:
@@ -96,7 +87,10 @@ def _from_2d(node: Node, expr: Expr) -> Expr:
 
 @converter("Conv")
 def conv(node: Node) -> Expr:
-    window = _window(node, _kernel(node), node.shape(0)[2:]).to_2d()
+    window, groups = _window(node, _kernel(node), node.shape(0)[2:]), node.int_attr("group", 1)
+    if len(window.kernel) == 3:
+        return _planes.convolved(node, window, groups, lambda result: _biased(node, result))
+    window = window.to_2d()
     result = node.call(
         "nn.conv2d",
         _to_2d(node, node.get(0)),
@@ -104,7 +98,7 @@ def conv(node: Node) -> Expr:
         strides=window.strides,
         padding=window.pads,
         dilation=window.dilations,
-        groups=node.int_attr("group", 1),
+        groups=groups,
     )
     return _from_2d(node, _biased(node, result))
 
@@ -112,13 +106,14 @@ def conv(node: Node) -> Expr:
 @converter("ConvTranspose")
 def conv_transpose(node: Node) -> Expr:
     kernel, extents = _kernel(node), node.shape(0)[2:]
-    count = len(kernel)
-    if count not in (1, 2):
-        raise node.unsupported(f"ConvTranspose over {count} spatial axes")
+    count, groups = _count(node, extents), node.int_attr("group", 1)
     strides, dilations = _per_axis(node, "strides", count), _per_axis(node, "dilations", count)
     extra = node.ints_attr("output_padding", (0,) * count)
     pads, extra = _transposed_pads(node, kernel, strides, dilations, extents, extra)
-    window = _Window(kernel, strides, dilations, pads).to_2d()
+    window = Window(kernel, strides, dilations, pads)
+    if count == 3:
+        return _planes.transposed(node, window, extra, groups, lambda result: _biased(node, result))
+    window = window.to_2d()
     result = node.call(
         "nn.conv2d_transpose",
         _to_2d(node, node.get(0)),
@@ -127,7 +122,7 @@ def conv_transpose(node: Node) -> Expr:
         padding=window.pads,
         output_padding=(0,) * (2 - count) + extra,
         dilation=window.dilations,
-        groups=node.int_attr("group", 1),
+        groups=groups,
     )
     return _from_2d(node, _biased(node, result))
 
@@ -175,21 +170,18 @@ def average_pool(node: Node) -> Expr:
 def _pool(node: Node, name: str, **attrs: object) -> Expr:
     if node.rank(0) < 3:
         raise node.fail(f"data has rank {node.rank(0)}, expected at least 3")
-    window = _window(node, node.ints_attr("kernel_shape"), node.shape(0)[2:]).to_2d()
+    window = _window(node, node.ints_attr("kernel_shape"), node.shape(0)[2:])
     dtype = node.dtype(0)
     # float32 holds whole numbers so short
     data = node.cast(node.get(0), "float32") if dtype in ("int8", "uint8") else node.get(0)
-    result = node.call(
-        name,
-        _to_2d(node, data),
-        pool_size=window.kernel,
-        strides=window.strides,
-        padding=window.pads,
-        dilation=window.dilations,
-        ceil_mode=node.flag("ceil_mode"),
-        **attrs,
-    )
-    return _from_2d(node, node.cast(result, dtype))
+
+    def pool(data: Expr, window: Window) -> Expr:
+        geometry = {"strides": window.strides, "padding": window.pads, "dilation": window.dilations}
+        return node.call(name, data, pool_size=window.kernel, ceil_mode=node.flag("ceil_mode"), **geometry, **attrs)
+
+    if len(window.kernel) == 3:
+        return node.cast(_planes.pooled(node, data, window, pool), dtype)
+    return _from_2d(node, node.cast(pool(_to_2d(node, data), window.to_2d()), dtype))
 
 
 @converter("GlobalAveragePool")
