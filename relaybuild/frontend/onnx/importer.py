@@ -28,7 +28,7 @@ from relaybuild.frontend.onnx.support import (
 from relaybuild.ir.expr import Constant, Expr, Function, Span, Tuple, Var
 from relaybuild.ir.module import IRModule
 
-MIN_OPSET, MAX_OPSET = 11, 23
+MIN_OPSET, MAX_OPSET = 6, 23
 _Read: TypeAlias = Callable[[TensorProto], NDArray[Any]]
 
 

@@ -60,6 +60,18 @@ CASES: list[Case] = [
     ("ConvTranspose", 17, {"x": X4, "w": rand(4, 3, 4, 4)}, {"strides": [2, 2], "auto_pad": "SAME_UPPER"}),
     ("ConvTranspose", 17, {"x": X4, "w": rand(4, 3, 3, 3)}, {"strides": [2, 2], "auto_pad": "SAME_LOWER"}),
     ("ConvTranspose", 17, {"x": rand(1, 4, 6), "w": rand(4, 2, 3)}, {"strides": [2], "output_padding": [1]}),
+    # opsets before 11
+    ("Clip", 7, {"x": X4}, {"min": -0.5}),
+    ("Clip", 10, {"x": X4}, {"min": -0.5, "max": 0.25}),
+    ("Pad", 8, {"x": X4}, {"pads": [0, 0, 1, 2, 0, 0, 0, 1], "value": 2.5}),
+    ("Pad", 10, {"x": X4}, {"pads": [0, 0, 1, 2, 0, 0, 0, 1], "mode": "reflect"}),
+    ("Slice", 9, {"x": X4}, {"starts": [1, -3], "ends": [4, 1000], "axes": [2, 3]}),
+    ("Slice", 7, {"x": X4}, {"starts": [0, 1], "ends": [1, 3]}),
+    ("Slice", 10, {"x": X4, "s": ints(5), "e": ints(0), "a": ints(2), "t": ints(-2)}, {}),
+    ("Upsample", 7, {"x": X4}, {"scales": [1.0, 1.0, 2.0, 3.0]}),
+    ("Upsample", 9, {"x": X4, "s": np.array([1, 1, 2, 1.5], np.float32)}, {"mode": "linear"}),
+    ("Resize", 10, {"x": X4, "s": np.array([1, 1, 2, 0.5], np.float32)}, {}),
+    ("PRelu", 7, {"x": X4, "s": rand(4, 1, 1)}, {}),
     # three spatial axes
     ("Conv", 17, {"x": X5, "w": rand(6, 4, 3, 3, 3), "b": rand(6)}, {"pads": [1, 0, 2, 1, 1, 0], "strides": [2, 1, 3]}),
     ("Conv", 17, {"x": X5, "w": rand(6, 2, 2, 1, 3)}, {"group": 2, "dilations": [3, 1, 2]}),
@@ -245,6 +257,11 @@ def test_against_onnxruntime(case: Case) -> None:
 def test_top_k_gives_values_and_indices(largest: int) -> None:
     inputs = {"x": rand(3, 8), "k": ints(3)}
     check(single("TopK", inputs, 11, outputs=2, axis=1, largest=largest), inputs)
+
+
+def test_the_number_of_largest_elements_was_an_attribute_before_opset_10() -> None:
+    inputs = {"x": rand(3, 7)}
+    check(single("TopK", inputs, 9, outputs=2, axis=1, k=3), inputs)
 
 
 @pytest.mark.parametrize(("opset", "attrs"), [(11, {"split": [1, 4]}), (11, {}), (13, {}), (18, {"num_outputs": 2})])

@@ -17,7 +17,7 @@ def leaky_relu(node: Node) -> Expr:
     return node.call("nn.leaky_relu", node.get(0), alpha=node.float_attr("alpha", 0.01))
 
 
-@converter("PRelu")
+@converter("PRelu", since=7)
 def prelu(node: Node) -> Expr:
     """One slope per channel is `nn.prelu`; any other that broadcasts is a choice by sign."""
     data, slope = node.get(0), node.get(1)

@@ -66,7 +66,14 @@ def unary(node: Node) -> Expr:
 
 @converter(*_BINARY)
 def binary(node: Node) -> Expr:
-    return node.call(_BINARY[node.op_type], node.get(0), node.get(1))
+    return node.call(_BINARY[node.op_type], node.get(0), _aligned(node))
+
+
+def _aligned(node: Node) -> Expr:
+    """Input 1 with as many dimensions behind it as opset 6 asks for by the axis at which it begins."""
+    data, axis = node.get(1), node.int_attr("axis", -1)
+    behind = node.rank(0) - data.tensor_type.rank - axis
+    return data if axis < 0 or behind <= 0 else node.reshape(data, (*data.tensor_type.static_shape, *(1,) * behind))
 
 
 @converter(*_VARIADIC)
@@ -103,7 +110,7 @@ def bit_shift(node: Node) -> Expr:
 @converter("Pow")
 def power(node: Node) -> Expr:
     """The exponent may have another dtype; the result has the base's."""
-    base, exponent = node.get(0), node.get(1)
+    base, exponent = node.get(0), _aligned(node)
     dtype = base.tensor_type.dtype
     is_float = [np.dtype(item.tensor_type.dtype).kind == "f" for item in (base, exponent)]
     if is_float[1] and not is_float[0]:
@@ -140,6 +147,8 @@ def dropout(node: Node) -> list[Expr]:
     """The identity at inference, with a mask of ones where one is asked for."""
     if node.find(2) is not None and node.scalar(2, "training_mode"):
         raise node.unsupported("training mode")
+    if node.opset < 7 and not node.flag("is_test"):
+        raise node.unsupported("training mode (attribute 'is_test' is 0)")
     data = node.get(0)
     if len(node.outputs) > 1 and node.outputs[1]:
         return [data, node.call("full", shape=data.tensor_type.static_shape, fill_value=1.0, dtype="bool")]
@@ -156,7 +165,7 @@ def cast_like(node: Node) -> Expr:
     return node.cast(node.get(0), node.dtype(1))
 
 
-@converter("Clip")
+@converter("Clip", since=11)
 def clip(node: Node) -> Expr:
     """Constant bounds become attributes; computed ones a maximum and a minimum."""
     data = node.get(0)

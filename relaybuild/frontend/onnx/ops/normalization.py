@@ -13,6 +13,10 @@ from relaybuild.ir.expr import Expr
 def batch_normalization(node: Node) -> Expr:
     if node.flag("training_mode"):
         raise node.unsupported("training mode (attribute 'training_mode' is 1)")
+    if node.opset < 7 and not node.flag("is_test"):
+        raise node.unsupported("training mode (attribute 'is_test' is 0)")
+    if not node.flag("spatial", True):
+        raise node.unsupported("a mean and a variance for each element (attribute 'spatial' is 0)")
     parameters = [node.cast(node.get(index), node.dtype(0)) for index in range(1, 5)]
     result = node.call("nn.batch_norm", node.get(0), *parameters, axis=1, epsilon=node.float_attr("epsilon", 1e-5))
     return node.fields(result, 1)[0]

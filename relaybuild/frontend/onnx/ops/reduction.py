@@ -94,7 +94,7 @@ def arg_extremum(node: Node) -> Expr:
     )
 
 
-@converter("TopK")
+@converter("TopK", since=10)
 def top_k(node: Node) -> list[Expr]:
     """Values and indices; they come sorted whether or not that is asked for."""
     result = node.call(

@@ -32,6 +32,7 @@ def resize(node: Node) -> Expr:
 
 
 @converter("Upsample", since=9)
+@converter("Resize", since=10)
 def upsample(node: Node) -> Expr:
     shape = node.shape(0)
     scales = _numbers(node, 1, "scales", tuple(range(len(shape)))) or [1.0] * len(shape)

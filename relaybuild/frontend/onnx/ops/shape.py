@@ -119,7 +119,7 @@ def _equal_parts(node: Node, extent: int) -> list[int]:
     return [min(part, max(extent - part * position, 0)) for position in range(count)]
 
 
-@converter("Slice")
+@converter("Slice", since=10)
 def slice_(node: Node) -> Expr:
     shape, starts, ends = node.shape(0), node.ints(1, "starts"), node.ints(2, "ends")
     axes = node.find_ints(3, "axes") or tuple(range(len(starts)))
@@ -169,7 +169,7 @@ def tile(node: Node) -> Expr:
     return node.get(0) if all(count == 1 for count in repeats) else node.call("tile", node.get(0), reps=repeats)
 
 
-@converter("Pad")
+@converter("Pad", since=11)
 def pad(node: Node) -> Expr:
     """Negative amounts crop."""
     shape, mode = node.shape(0), node.str_attr("mode", "constant")
