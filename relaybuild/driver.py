@@ -18,7 +18,7 @@ from relaybuild.artifact.request import DEFAULT_OPT_LEVEL, PassSettings, Request
 from relaybuild.build.cache.hit import DamagedResult
 from relaybuild.build.cache.store import Cache, open_cache
 from relaybuild.build.cache_config import CacheFlags, chosen_settings
-from relaybuild.build.files import publish, writing
+from relaybuild.build.files import check_replaceable, publish, writing
 from relaybuild.build.forms import Form, form_named
 from relaybuild.build.toolchain import Toolchain, probe
 from relaybuild.events import Event as Event
@@ -104,6 +104,7 @@ class Artifact:
         """
         output = Path(path)
         self.form.check_name(output)
+        check_replaceable(output)
         if self.form.is_folder:
             from relaybuild.build.bundle import unpack
 

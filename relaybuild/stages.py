@@ -220,7 +220,8 @@ def link_bound(
     config: str | Path | Mapping[str, object] | None, flags: Mapping[str, object], cache_dir: Path | None
 ) -> tuple[str, ...]:
     """What a linker may need beside a static library of any model that is compiled with a configuration."""
-    return possible_libraries(select(config, flags, cache_dir=cache_dir))
+    needed = link_words(LibrarySpec("any", (), form=Form.STATIC))
+    return (*possible_libraries(select(config, flags, cache_dir=cache_dir)), *needed)
 
 
 def _selection(request: Request, cache_dir: Path | None) -> Selection:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -58,7 +59,7 @@ def write_if_changed(path: Path, text: str) -> bool:
     """
     data = text.encode()
     with contextlib.suppress(OSError):
-        if path.read_bytes() == data:
+        if not _is_special(path) and path.read_bytes() == data:
             return False
     write_atomically(path, lambda file: _write_all(file, data))
     return True
@@ -67,8 +68,15 @@ def write_if_changed(path: Path, text: str) -> bool:
 def write_atomically(path: Path, write: Callable[[BinaryIO], None]) -> None:
     """Create `path` with what `write` puts into the file it is given, by rename; nothing is left behind on failure.
 
-    Raises UserError if the file cannot be written; other exceptions of `write` pass through.
+    A symbolic link stays, and what it leads to is replaced; a device or a pipe is written to. Raises UserError if the
+    file cannot be written; other exceptions of `write` pass through.
     """
+    if _is_special(path):
+        with writing(path), open(path, "wb") as file:
+            write(file)
+        return
+    if os.path.islink(path):
+        path = Path(os.path.realpath(path))
     temporary = temporary_beside(path)
     with writing(path):
         try:
@@ -99,9 +107,28 @@ def check_writable(path: Path) -> None:
     with writing(path):
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if _is_special(path):
+            if not os.access(path, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            return
         temporary = temporary_beside(path)
         temporary.touch()
         temporary.unlink()
+
+
+def check_replaceable(path: Path) -> None:
+    """Raise UserError for a device, a pipe or a socket at `path`, which a file would replace."""
+    if _is_special(path):
+        raise _cannot_write(path, "it is no regular file; name one")
+
+
+def _is_special(path: Path) -> bool:
+    """Whether there is something that is neither a file nor a folder."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def publish(source: Path, path: Path, *, keep_source: bool) -> None:

@@ -171,6 +171,11 @@ def _tried(
             meanwhile=meanwhile,
         )
         _check(results, own)
+        if not (Path(folder) / "probe.so").is_file():
+            raise UserError(
+                f"the compiler '{shlex.join(own)}' makes no library, and says nothing of an error; "
+                "name gcc or clang with --cc"
+            )
         _check_launcher(results[1 + len(_QUESTIONS) :], launcher)
         is_elf, elf_machine = _object_format(Path(folder) / "probe.so")
     version_text, machine, *programs, searched, included = (

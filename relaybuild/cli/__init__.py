@@ -11,7 +11,9 @@ import errno
 import gc
 import importlib.util
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -75,16 +77,44 @@ class Program(click.Group):
         if not standalone_mode:
             return super().main(arguments, prog_name, complete_var, standalone_mode=False, **extra)
         try:
+            _unwind_on_signals()
             result = super().main(arguments, prog_name, complete_var, standalone_mode=False, **extra)
             sys.stdout.flush()
             code = result if isinstance(result, int) else 0
         except BrokenPipeError:
             code = _leave_pipe()
+        except _Ended as ended:
+            os.kill(os.getpid(), ended.number)
+            raise
         except Exception as error:
             code = _report(error, arguments)
         # memory goes with the process: the interpreter need not search what is left for cycles, three times
         gc.freeze()
         sys.exit(code)
+
+
+class _Ended(BaseException):
+    """A signal asks the process to end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def _unwind_on_signals() -> None:
+    """Let the signals that end a process unwind it first, so that no file of it stays; a second one ends it at once."""
+
+    def end(number: int, _frame: object) -> None:
+        for each in caught:
+            signal.signal(each, signal.SIG_DFL)
+        raise _Ended(number)
+
+    if threading.current_thread() is threading.main_thread():
+        names = ("SIGTERM", "SIGHUP")
+        numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+        caught = [number for number in numbers if signal.getsignal(number) == signal.SIG_DFL]
+        for number in caught:
+            signal.signal(number, end)
 
 
 def _is_module(name: str) -> bool:

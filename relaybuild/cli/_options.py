@@ -14,6 +14,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 PATH = click.Path(path_type=Path)
 
+MOST_EXTENT = 1 << 48
+"""Elements that no tensor has."""
+
 CONFIG_NAME = "config.cmake"
 """The configuration that is read where none is named, if it is in the current folder."""
 
@@ -32,6 +35,8 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
         if name in shapes:
             raise UserError(f"option '--shape {text}': a shape for '{name}' is given already, expected one")
         shapes[name] = tuple(map(int, parts))
+        if any(extent > MOST_EXTENT for extent in shapes[name]):
+            raise UserError(f"option '--shape {text}': an extent is larger than any machine's memory")
     return shapes
 
 

@@ -38,7 +38,8 @@ class PassOptions:
     @property
     def are_given(self) -> bool:
         """Whether anything was asked for."""
-        return any(getattr(self, item.name) not in ((), False, None) for item in fields(self))
+        values = [getattr(self, item.name) for item in fields(self)]
+        return any(value is not None and value is not False and value != () for value in values)
 
     @contextlib.contextmanager
     def context(self, opt_level: int) -> Iterator[None]:

@@ -15,7 +15,7 @@ from relaybuild import driver
 from relaybuild.artifact.request import Request
 from relaybuild.build.cache.store import Cache, open_cache
 from relaybuild.build.depfile import write_depfile
-from relaybuild.build.files import check_writable, make_folder, write_if_changed
+from relaybuild.build.files import check_replaceable, check_writable, make_folder, write_if_changed
 from relaybuild.build.forms import Form
 from relaybuild.build.toolchain import Toolchain
 from relaybuild.cli import _options
@@ -140,6 +140,7 @@ class _Outputs:
     def check(self, model: Path) -> None:
         """Raise UserError, before time is spent, for an output that cannot be written or would replace another file."""
         self.form.check_name(self.main)
+        check_replaceable(self.main)
         if self.form.is_folder:
             _check_folder(self.main)
         _check_outputs(model, self.files)
@@ -207,10 +208,10 @@ def _check_folder(path: Path) -> None:
 
 def _check_outputs(model: Path, outputs: Sequence[Path]) -> None:
     """Raise UserError, before time is spent, for an output that cannot be written or would replace another file."""
-    taken = {model.absolute(): "the model"}
+    taken = {model.absolute(): "the model and an output"}
     for path in outputs:
         location = path.absolute()
         if location in taken:
-            raise UserError(f"'{path}' is both {taken[location]} and an output, expected a file for each")
-        taken[location] = "an output"
+            raise UserError(f"'{path}' is {taken[location]}, expected a file for each")
+        taken[location] = "two outputs"
         check_writable(path)

@@ -42,9 +42,9 @@ def command(name: str, folder: Path | None) -> None:
     _check_name(name)
     project = folder or Path(f"relaybuild-{name}")
     _write_project(project, {"name": name, "NAME": name.upper()})
-    place = shlex.quote(str(project))
+    place, tested = shlex.quote(str(project)), shlex.quote(f"{project}[test]")
     click.echo(f"wrote {project}: a package that brings the backend '{name}'; its README.md says what to change")
-    click.echo(f"next: pip install -e {place}")
+    click.echo(f"next: pip install -e {tested}")
     click.echo(f"      python -m pytest {place}")
     click.echo(f"      relaybuild compile MODEL -D USE_{name.upper()}=ON -o model.so")
 

@@ -15,7 +15,7 @@ from typing import ClassVar, TextIO, cast
 
 from relaybuild.dataclass import dataclass
 from relaybuild.diagnostics import nearest
-from relaybuild.errors import InternalError, RelayBuildError, UserError
+from relaybuild.errors import RelayBuildError, UserError
 from relaybuild.ir.expr import Function
 from relaybuild.ir.module import IRModule
 from relaybuild.passes._context import PassContext, PassInfo, PassInstrument
@@ -80,7 +80,7 @@ class Pass(ABC):
     def _checked(self, result: object) -> IRModule:
         if not isinstance(result, IRModule):
             found = type(result).__name__
-            raise InternalError(f"pass '{self.info.name}' returned a value of type '{found}', expected a module")
+            raise UserError(f"pass '{self.info.name}' returned a value of type '{found}', expected a module")
         return result
 
     def __repr__(self) -> str:
@@ -127,7 +127,7 @@ class FunctionPass(Pass):
         result = self.transform_function(function, mod, ctx)
         if not isinstance(result, Function):
             found = type(result).__name__
-            raise InternalError(f"pass '{self.info.name}' returned a value of type '{found}', expected a function")
+            raise UserError(f"pass '{self.info.name}' returned a value of type '{found}', expected a function")
         unasked = self.counts_as_rewrite and result is not function and ctx.rewrites.asked == asked
         return function if unasked and not ctx.allow_rewrite(f"the function '@{name}'", function) else result
 

@@ -13,13 +13,13 @@ Scale and shift are vectors over the parameters alone: where these are constants
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from relaybuild.dataclass import dataclass
-from relaybuild.ir.expr import Call, Expr, Function, Tuple, const
+from relaybuild.ir.expr import Call, Expr, Function
 from relaybuild.ir.module import IRModule
-from relaybuild.ir.norms import NORMS, along
-from relaybuild.ir.op import call_op
+from relaybuild.ir.norms import NORMS
+from relaybuild.ir.ops import batch_norm
 from relaybuild.passes._exprs import effect_free, observes_effects, projected, tensor_type
 from relaybuild.passes._rewrite import rewrite_under
 from relaybuild.passes.infra import FunctionPass, PassContext, PassInfo
@@ -55,18 +55,4 @@ def _dropout(call: Call) -> Expr:
     return call.args[0]
 
 
-def _batch_norm(call: Call) -> Expr:
-    data, gamma, beta, mean, var = call.args
-    kind, span = data.tensor_type, call.span
-    attrs: Any = call.attrs
-    scale: Expr = call_op("rsqrt", [call_op("add", [var, const(attrs.epsilon, kind.dtype)], span)], span)
-    if attrs.scale:
-        scale = call_op("multiply", [gamma, scale], span)
-    moved = call_op("multiply", [mean, scale], span)
-    shift = call_op("subtract", [beta, moved], span) if attrs.center else call_op("negative", [moved], span)
-    axis = attrs.axis % kind.rank
-    scaled = call_op("multiply", [data, along(scale, axis, kind.rank)], span)
-    return Tuple([call_op("add", [scaled, along(shift, axis, kind.rank)], span), mean, var], span)
-
-
-_RULES: dict[str, Callable[[Call], Expr]] = {"nn.batch_norm": _batch_norm, "nn.dropout": _dropout}
+_RULES: dict[str, Callable[[Call], Expr]] = {"nn.batch_norm": batch_norm.decompose, "nn.dropout": _dropout}

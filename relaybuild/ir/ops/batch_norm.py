@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from relaybuild.dataclass import dataclass
-from relaybuild.ir.op import Attrs, Op, OpKind
+from relaybuild.ir.expr import Call, Expr, Tuple, const
+from relaybuild.ir.norms import along
+from relaybuild.ir.op import Attrs, Op, OpKind, call_op
 from relaybuild.ir.ops._layouts import follow_vector
 from relaybuild.ir.ops._shapes import (
     FLOAT,
@@ -62,6 +65,21 @@ def evaluate(values: Sequence[Array], attrs: BatchNormAttrs) -> tuple[Array, Arr
     return result.astype(data.dtype, copy=False), np.copy(values[3]), np.copy(values[4])
 
 
+def decompose(call: Call) -> Expr:
+    """(data * scale + shift, mean, variance), whose scale and shift are vectors of the parameters alone."""
+    data, gamma, beta, mean, variance = call.args
+    kind, span = data.tensor_type, call.span
+    attrs: Any = call.attrs
+    scale: Expr = call_op("rsqrt", [call_op("add", [variance, const(attrs.epsilon, kind.dtype)], span)], span)
+    if attrs.scale:
+        scale = call_op("multiply", [gamma, scale], span)
+    moved = call_op("multiply", [mean, scale], span)
+    shift = call_op("subtract", [beta, moved], span) if attrs.center else call_op("negative", [moved], span)
+    axis = attrs.axis % kind.rank
+    scaled = call_op("multiply", [data, along(scale, axis, kind.rank)], span)
+    return Tuple([call_op("add", [scaled, along(shift, axis, kind.rank)], span), mean, variance], span)
+
+
 OP = Op(
     "nn.batch_norm",
     5,
@@ -71,4 +89,5 @@ OP = Op(
     BatchNormAttrs,
     arg_names=("data", "gamma", "beta", "moving_mean", "moving_var"),
     follow_layout=follow_vector,
+    decompose=decompose,
 )

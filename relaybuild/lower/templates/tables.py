@@ -66,7 +66,8 @@ class Tables:
         self._names: dict[tuple[str, tuple[str, ...]], str] = {}
         self._fixed: dict[Hashable, list[Hashable]] = {}
         self._moving: dict[Hashable, list[tuple[int, ...]]] = {}
-        self._starts = [min(start, extent - machine.lanes) for start in range(0, extent, machine.lanes)]
+        starts = range(0, extent, machine.lanes) if extent <= MOST_ELEMENTS else ()
+        self._starts = [min(start, extent - machine.lanes) for start in starts]
 
     def serve(self, place: Place) -> bool:
         """Whether something is not a load of neighbours or of one element, and all has vector form by tables.

@@ -10,7 +10,15 @@ from typing import BinaryIO
 
 import pytest
 
-from relaybuild.build.files import check_writable, make_folder, publish, write_atomically, write_if_changed, writing
+from relaybuild.build.files import (
+    check_replaceable,
+    check_writable,
+    make_folder,
+    publish,
+    write_atomically,
+    write_if_changed,
+    writing,
+)
 from relaybuild.errors import UserError
 
 
@@ -132,6 +140,32 @@ def test_what_cannot_be_an_output(tmp_path: Path) -> None:
         with pytest.raises(UserError) as caught:
             check_writable(path)
         assert str(caught.value) == f"cannot write '{path}': {reason}"
+
+
+def test_a_link_stays_and_what_it_leads_to_is_written(tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    link = tmp_path / "link"
+    link.symlink_to("far/file")
+    assert write_if_changed(link, "x")
+    assert link.is_symlink()
+    assert (tmp_path / "far" / "file").read_text() == "x"
+    assert names(tmp_path / "far") == ["file"]
+
+
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        check_writable(pipe)
+        assert write_if_changed(pipe, "x")
+        assert os.read(reader, 9) == b"x"
+        assert pipe.is_fifo()
+    finally:
+        os.close(reader)
+    with pytest.raises(UserError, match="it is no regular file; name one"):
+        check_replaceable(pipe)
+    check_replaceable(tmp_path / "missing")
 
 
 def test_checking_leaves_nothing(tmp_path: Path) -> None:

@@ -201,17 +201,22 @@ def test_as_a_module(spawn: Callable[..., subprocess.CompletedProcess[str]], tmp
     assert done.stderr == f"error: {tmp_path}/none.so: there is no such file, expected a model library\n"
 
 
-def test_interrupt_of_a_build(digits_model: Path, tmp_path: Path) -> None:
+ENDED = [("INT", 130, "error: interrupted"), ("TERM", -signal.SIGTERM, ""), ("HUP", -signal.SIGHUP, "")]
+
+
+@pytest.mark.parametrize(("name", "code", "said"), ENDED, ids=[row[0] for row in ENDED])
+def test_interrupt_of_a_build(digits_model: Path, tmp_path: Path, name: str, code: int, said: str) -> None:
+    (tmp_path / "temporary").mkdir()
     command = [sys.executable, "-m", "relaybuild", "compile", str(digits_model), "-o", str(tmp_path / "m.so")]
     # what other tests have made would leave nothing to interrupt
     command.append("--no-cache")
     # whoever runs tests in the background of a shell has them ignore interrupts, and their children, too
-    command = ["env", "--default-signal=INT", *command]
+    command = ["env", f"--default-signal={name}", f"TMPDIR={tmp_path / 'temporary'}", *command]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stderr is not None
         while not process.stderr.readline().startswith("codegen:"):
             assert process.poll() is None
-        process.send_signal(signal.SIGINT)
+        process.send_signal(getattr(signal, f"SIG{name}"))
         rest = process.stderr.read()
-    assert (process.returncode, rest.strip()) == (130, "error: interrupted")
-    assert list(tmp_path.iterdir()) == []
+    assert (process.returncode, rest.strip()) == (code, said)
+    assert [*tmp_path.rglob("*")] == [tmp_path / "temporary"]

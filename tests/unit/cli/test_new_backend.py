@@ -99,7 +99,7 @@ def test_installed_it_is_known_and_passes_its_own_tests(tmp_path: Path) -> None:
         return environment.run(*words, folder=tmp_path)
 
     said = run("relaybuild", "new-backend", "npu")
-    assert said.splitlines()[1] == "next: pip install -e relaybuild-npu"
+    assert said.splitlines()[1] == "next: pip install -e 'relaybuild-npu[test]'"
     run("pip", "install", "-e", "relaybuild-npu")
     (tmp_path / "net.relay").write_text(NET, encoding="utf-8")
     run("relaybuild", "compile", "net.relay", "-D", "USE_NPU=ON", "-o", "net.so")

@@ -28,6 +28,11 @@ def test_shapes_of_another_form(text: str) -> None:
     assert str(caught.value) == f"option '--shape {text}': expected NAME=D,D,..., as in '--shape image=1,3,224,224'"
 
 
+def test_a_shape_that_no_machine_has_room_for() -> None:
+    with pytest.raises(UserError, match="option '--shape x=99999999999999999999,64': an extent is larger than any"):
+        parse_shapes(["x=99999999999999999999,64"])
+
+
 def test_a_shape_given_twice() -> None:
     with pytest.raises(UserError, match="option '--shape x=2': a shape for 'x' is given already, expected one"):
         parse_shapes(["x=1", "x=2"])

@@ -14,7 +14,7 @@ import pytest
 from tracing import log_function, tracing_pass
 
 from relaybuild import relay
-from relaybuild.errors import InternalError, TypeCheckError, UserError
+from relaybuild.errors import TypeCheckError, UserError
 from relaybuild.ir.expr import Expr, Function, Span, const
 from relaybuild.ir.interpreter import interpret
 from relaybuild.ir.module import IRModule
@@ -119,10 +119,10 @@ class TestDecorators:
         with pytest.raises(TypeError, match="no method 'transform_function'"):
             function_pass(opt_level=0)(type("Empty", (), {}))
         nothing = module_pass(lambda mod, ctx: None, opt_level=0, name="Nothing")
-        with pytest.raises(InternalError, match="pass 'Nothing' returned a value of type 'NoneType', expected a mod"):
+        with pytest.raises(UserError, match="pass 'Nothing' returned a value of type 'NoneType', expected a mod"):
             nothing(IRModule())
         number = function_pass(lambda func, mod, ctx: 1, opt_level=0, name="Number")
-        with pytest.raises(InternalError, match="pass 'Number' returned a value of type 'int', expected a function"):
+        with pytest.raises(UserError, match="pass 'Number' returned a value of type 'int', expected a function"):
             number(log_function())
 
     def test_function_passes_leave_what_is_not_theirs(self) -> None:

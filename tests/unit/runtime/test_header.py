@@ -81,7 +81,16 @@ def test_constants_never_collide(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "identifier"),
-    [("digits", "digits"), ("my-model.v2", "my_model_v2"), ("9net", "model_9net"), ("", "model"), ("größe", "gr_e")],
+    [
+        ("digits", "digits"),
+        ("my-model.v2", "my_model_v2"),
+        ("9net", "model_9net"),
+        ("", "model"),
+        ("größe", "gr_e"),
+        ("timer", "timer_model"),
+        ("rb", "rb_model"),
+        ("relaybuild", "relaybuild_model"),
+    ],
 )
 def test_identifiers(name: str, identifier: str) -> None:
     assert c_identifier(name) == identifier
