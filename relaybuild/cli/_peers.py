@@ -58,6 +58,8 @@ def expected_outputs(
     """
     if against == "reference":
         return _reference(model, inputs, shapes)
+    if not model.is_file():
+        raise UserError("there is no such file, expected an ONNX file", where=str(model))
     peer = PEERS[against]
     if not peer.is_installed:
         raise UserError(f"{peer.missing_message} (or use --against reference)")

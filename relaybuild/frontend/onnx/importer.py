@@ -113,8 +113,14 @@ class _Importer:
     ) -> list[Expr]:
         used = used_names(graph, nodes)
         scope = {**outer, **self._initializers(graph, used, read)}
+        computed: set[str] = set()
         for node in nodes:
             self._convert(node, scope, used)
+            for name in filter(None, node.output):
+                if name in computed:
+                    where = f"{Span(self.loaded.source, node_name(node))} ({label(node)})"
+                    raise UserError(f"its output '{name}' is that of another node, too", where=where)
+                computed.add(name)
         return [self._lookup(output.name, scope, f"output '{output.name}'") for output in graph.output]
 
     def _initializers(self, graph: GraphProto, used: set[str], read: _Read) -> dict[str, Expr]:

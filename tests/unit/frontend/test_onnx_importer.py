@@ -106,6 +106,11 @@ def test_other_opsets_are_refused(opset: int) -> None:
         import_model(model([node("Relu", "x", "y")], "y", opset=opset))
 
 
+def test_two_nodes_with_one_output_are_refused() -> None:
+    with pytest.raises(UserError, match=r"node 'n2' \(Neg\): its output 'y' is that of another node, too"):
+        import_model(model([node("Relu", "x", "y", name="n1"), node("Neg", "x", "y", name="n2")], "y"))
+
+
 def test_no_opset_at_all() -> None:
     found = model([node("Relu", "x", "y")], "y")
     del found.opset_import[:]

@@ -320,7 +320,8 @@ struct Options {
 /* One inference at a time. Inputs are given to each Run(), or set before; outputs are in memory of the instance unless
  * they are set. Functions throw Error; each has a twin whose name begins with Try, which returns a Status or a Result.
  *
- * An instance serves one thread at a time; different instances are independent. */
+ * An instance serves one thread at a time; different instances are independent. One that was moved from can be
+ * destroyed or assigned to, and nothing else. */
 class Instance {
 public:
   explicit Instance(Model model, const Options &options = {}) : Instance(Closed{std::move(model)}) {
