@@ -1,11 +1,13 @@
 """Compiles functions with the host and compares what they compute with the interpreter; knows no operator.
 
-Every comparison runs the library on NaNs first, so that what a run leaves in pad lanes and halos cannot help the next.
+Every comparison runs the library on NaNs first, in memory full of huge numbers, so that neither what a run leaves in pad
+lanes and halos nor what was there before can help the next.
 """
 
 from __future__ import annotations
 
 import atexit
+import ctypes
 import functools
 import shutil
 import subprocess
@@ -37,6 +39,8 @@ from relaybuild.runtime import include_dir, load_module, model_sources
 from relaybuild.target import Target
 
 Array: TypeAlias = NDArray[Any]
+
+_M_PERTURB, _M_MMAP_THRESHOLD = -6, -3
 
 TARGETS = ("x86-64-v4", "x86-64-v3", "x86-64-v2", "c")
 
@@ -157,9 +161,24 @@ def run(
         path = Path(folder) / "model.so"
         build(function, target, opt_level, path, optimisation)
         for count in threads:
-            model = load_module(path, threads=count)
-            model.run_list([poisoned(argument) for argument in arguments])
-            yield count, model.run_list(arguments)
+            with dirty_memory():
+                model = load_module(path, threads=count)
+                model.run_list([poisoned(argument) for argument in arguments])
+                found = model.run_list(arguments)
+            yield count, found
+
+
+@contextmanager
+def dirty_memory() -> Iterator[None]:
+    """Memory that is allocated meanwhile holds huge numbers, where the C library can be told to."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", lambda _option, _value: 0)
+    # inverted, its bytes are those of 3.4e38 in single precision; what is large must not come from the kernel as zeros
+    mallopt(_M_PERTURB, 0x80)
+    mallopt(_M_MMAP_THRESHOLD, 32 << 20)
+    try:
+        yield
+    finally:
+        mallopt(_M_PERTURB, 0)
 
 
 def build(function: Function, target: str, opt_level: int, path: Path, optimisation: str | None = None) -> None:

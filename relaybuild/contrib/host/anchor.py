@@ -84,7 +84,8 @@ class Anchor:
     """How the host lowers an operator by a template.
 
     `needs(call, is_weight, setting)` says for each argument how it is read, where `is_weight[k]` tells whether argument
-    k is known when the library is built. `blocked(call)` tells whether the result lies in channel blocks; `loads` what
+    k is known when the library is built. `blocked(call)` tells whether the result lies in channel blocks;
+    `writes_halo` whether the template writes zeros around it, where its users want a halo; `loads` what
     may be computed on the way of a `Loaded` argument: nothing, a change of place, or arithmetic too (where the template
     reads each element once).
     """
@@ -93,6 +94,7 @@ class Anchor:
     needs: Callable[[Call, Sequence[bool], Setting], tuple[Need, ...]]
     lower: Callable[[Site], Kernel]
     blocked: Callable[[Call], bool] = lambda call: False
+    writes_halo: bool = False
     loads: Literal["nothing", "place", "arithmetic"] = "nothing"
 
 

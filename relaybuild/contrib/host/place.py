@@ -171,11 +171,12 @@ def _layouts(
         root = group.root
         wish = wishes.get(id(root), _Wish())
         shape = root.tensor_type.static_shape
-        if group.anchor is not None and anchors[group.anchor.op_name].blocked(group.anchor):
-            blocked = True
+        if group.anchor is None:
+            blocked, writes_halo = _is_image(root) and _prefers_blocks(group, values, wish, layouts), True
         else:
-            blocked = group.anchor is None and _is_image(root) and _prefers_blocks(group, values, wish, layouts)
-        halo = _concatenated_halo(group, wish, wishes) if blocked else wish.halo
+            anchor = anchors[group.anchor.op_name]
+            blocked, writes_halo = anchor.blocked(group.anchor), anchor.writes_halo
+        halo = _concatenated_halo(group, wish, wishes) if blocked else wish.halo if writes_halo else NO_HALO
         layouts[id(root)] = Layout.blocked(shape, halo) if blocked else Layout.row_major(shape, halo)
     return layouts
 

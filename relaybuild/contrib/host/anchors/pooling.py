@@ -44,6 +44,6 @@ def _always(call: Call) -> bool:
 
 
 ANCHORS = (
-    Anchor(("nn.max_pool2d", "nn.avg_pool2d"), needs, lower_window, blocked=_always),
-    Anchor(("nn.global_avg_pool2d", "nn.global_max_pool2d"), needs, lower_global, blocked=_always),
+    Anchor(("nn.max_pool2d", "nn.avg_pool2d"), needs, lower_window, blocked=_always, writes_halo=True),
+    Anchor(("nn.global_avg_pool2d", "nn.global_max_pool2d"), needs, lower_global, blocked=_always, writes_halo=True),
 )

@@ -341,3 +341,39 @@ def gather(kind: str, seed: int) -> Batch:
 @pytest.mark.parametrize("target", target_params())
 def test_kernels(target: str, kind: str) -> None:
     gather(kind, 1).compare(target, threads=(1, 2, 3, 4))
+
+
+def producers(batch: Batch, channels: int) -> dict[str, Expr]:
+    """Values of (1, channels, 6, 20) by operators that lie in rows and are no maps."""
+    generator = np.random.default_rng(channels)
+
+    def data(*shape: int) -> Expr:
+        return batch.input(generator.normal(size=shape).astype("float32"))
+
+    wide = data(1, channels, 6, 20)
+    return {
+        "product": call("nn.matmul", data(1, channels, 6, 9), data(1, channels, 9, 20)),
+        "product with an epilogue": call("tanh", call("nn.matmul", data(1, channels, 6, 9), data(1, channels, 9, 20))),
+        "dense layer": call(
+            "reshape", call("nn.dense", data(channels * 6, 9), data(20, 9)), newshape=(1, channels, 6, 20)
+        ),
+        "softmax of rows": call("nn.softmax", wide, axis=3),
+        "softmax of channels": call("nn.softmax", wide, axis=1),
+        "sum": call("sum", data(1, channels, 3, 6, 20), axis=(2,)),
+        "maximum": call("max", data(1, channels, 6, 20, 3), axis=(4,)),
+        "index": call("cast", call("argmax", data(1, channels, 6, 20, 3), axis=4), dtype="float32"),
+    }
+
+
+@pytest.mark.parametrize("target", target_params())
+@pytest.mark.parametrize("channels", [1, 3, 17])
+def test_what_windows_read_around_an_image_is_zero(target: str, channels: int) -> None:
+    batch, r = Batch(), Random(channels)
+    for name, value in producers(batch, channels).items():
+        filters = weight(r.real(5, channels, 3, 3))
+        batch.add(f"{name}, convolution", call("nn.conv2d", value, filters, padding=(1, 1, 1, 1)), HEAVY)
+        pooled = call("nn.avg_pool2d", value, pool_size=(3, 3), padding=(1, 1, 1, 1), count_include_pad=True)
+        batch.add(f"{name}, pool", pooled)
+        spread = call("nn.conv2d_transpose", value, weight(r.real(channels, 3, 3, 3)), strides=(2, 2))
+        batch.add(f"{name}, transposed convolution", spread, HEAVY)
+    batch.compare(target, threads=(1, 2))
