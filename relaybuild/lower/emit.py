@@ -235,7 +235,7 @@ class Emitter:
         if key in self._names:
             return
         text = self._emit_scoped(scalar, _count_uses(scalar))
-        self.builder.append(Let("ptrdiff_t", name, f"(ptrdiff_t)({text})"))
+        self.builder.append(Let("ptrdiff_t", name, f"rb_index((ptrdiff_t)({text}))"))
         self._names[key] = name
 
 

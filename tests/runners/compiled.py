@@ -1,7 +1,7 @@
 """Compiles functions with the host and compares what they compute with the interpreter; knows no operator.
 
-Every comparison runs the library on NaNs first, in memory full of huge numbers, so that neither what a run leaves in pad
-lanes and halos nor what was there before can help the next.
+Every comparison runs the library on NaNs first, in memory full of huge numbers, so that neither what a run leaves in
+pad lanes and halos nor what was there before can help the next.
 """
 
 from __future__ import annotations

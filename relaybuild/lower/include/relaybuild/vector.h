@@ -75,6 +75,15 @@ void *memset(void *, int, size_t);
 #define RB_PREFETCH(address) ((void)(address))
 #endif
 
+/* An index that is computed at run time. gcc must not see what of: where that is a comparison, gcc 12 takes the
+ * comparison for the index of elements it gathers, and true for -1. */
+RB_INLINE ptrdiff_t rb_index(ptrdiff_t at) {
+#if defined(__GNUC__) && !defined(__clang__)
+  __asm__("" : "+r"(at));
+#endif
+  return at;
+}
+
 #if RB_LANES > 1
 
 typedef float rb_v __attribute__((vector_size(4 * RB_LANES)));

@@ -377,3 +377,20 @@ def test_what_windows_read_around_an_image_is_zero(target: str, channels: int) -
         spread = call("nn.conv2d_transpose", value, weight(r.real(channels, 3, 3, 3)), strides=(2, 2))
         batch.add(f"{name}, transposed convolution", spread, HEAVY)
     batch.compare(target, threads=(1, 2))
+
+
+@pytest.mark.parametrize("target", target_params())
+def test_indices_that_come_of_comparisons(target: str) -> None:
+    """gcc 12 vectorises these loops, and takes a comparison for the index of what it gathers."""
+    generator = np.random.default_rng(5)
+    batch = Batch()
+    pairs = batch.input(generator.normal(size=(7, 2)).astype("float32"))
+    signs = batch.input(generator.normal(size=(4, 4)).astype("float32"))
+    for dtype in ("int32", "int64"):
+        positions = batch.input(generator.integers(0, 2, (2, 2)).astype(dtype))
+        batch.add(f"one of two, {dtype}", call("take", pairs, positions, axis=1, mode="clip"))
+        chosen = call("cast", call("greater", signs, batch.input(np.zeros(4, "float32"))), dtype=dtype)
+        batch.add(f"by sign, {dtype}", call("take", pairs, chosen, axis=1, mode="clip"))
+        wide = batch.input(generator.normal(size=(4, 5)).astype("float32"))
+        batch.add(f"along an axis by sign, {dtype}", call("gather", wide, chosen, axis=1))
+    batch.compare(target, optimisation="-O2")
