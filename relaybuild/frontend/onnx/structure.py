@@ -2,13 +2,13 @@
 
 A weight is an initializer of the model's own graph that `Constant.is_weight` calls one: floating-point of more than one
 element, or of more than 64 elements. Its structure is its name, type and shape. All else is structure as it stands, and
-so is what small initializers hold in other files.
+so is what other tensors, wherever they are, hold in other files.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import field
 from math import prod
 
@@ -32,6 +32,19 @@ _VALUES = frozenset({4, 5, 6, 7, TENSOR_RAW_DATA, 10, 11})
 _IN_FILE = 1
 _ENTRY_KEY, _ENTRY_VALUE = 1, 2
 
+_NESTED: dict[str, dict[int, str]] = {
+    "model": {MODEL_GRAPH: "graph", 25: "function"},
+    "graph": {1: "node", GRAPH_INITIALIZER: "tensor", 15: "sparse tensor"},
+    "function": {7: "node", 11: "attribute"},
+    "node": {5: "attribute"},
+    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse tensor", 23: "sparse tensor"},
+    "sparse tensor": {1: "tensor", 2: "tensor"},
+    "tensor": {},
+}
+"""What messages there are in fields of messages, as far as there may be tensors in them."""
+_WORD = b"location"
+"""What a message has somewhere that holds a tensor whose data are in a file."""
+
 # FLOAT, FLOAT16, DOUBLE, COMPLEX64, COMPLEX128, BFLOAT16, those of 8 bits, of 4 and of 6
 _FLOATS = frozenset({1, 10, 11, 14, 15, 16, 17, 18, 19, 20, 23, 24, 27, 28})
 _MOST_STRUCTURE = 64
@@ -53,7 +66,7 @@ class WeightPlace:
 @dataclass(frozen=True)
 class Structure:
     """The digest of all that is no weight, the weights by name, in the order of the file, and the names of the files in
-    which initializers have their data."""
+    which tensors have their data."""
 
     digest: Digest
     weights: dict[str, WeightPlace] = field(repr=False)
@@ -67,7 +80,7 @@ def structure_of(data: memoryview, read_slice: ReadSlice) -> Structure:
         if item.number == MODEL_GRAPH and item.wire_type == BYTES:
             reader.graph(item)
         else:
-            reader.take(item)
+            reader.take(item, "model")
     return Structure(Digest(reader.state.hexdigest(), reader.size), reader.weights, frozenset(reader.files))
 
 
@@ -93,15 +106,30 @@ class _Reader:
 
     def __init__(self, data: memoryview, read_slice: ReadSlice) -> None:
         self.data = data
-        self.state = hashlib.sha256(b"onnx-structure.2")
+        self.state = hashlib.sha256(b"onnx-structure.3")
         self.size = 0
         self.weights: dict[str, WeightPlace] = {}
         self.files: set[str] = set()
         self._read_slice = read_slice
 
-    def take(self, item: Field) -> None:
-        """A field that is structure."""
-        self._feed(f"{item.wire_type} {item.number}", self.data[item.begin : item.end])
+    def take(self, item: Field, of: str) -> None:
+        """A field of a message that is structure, with what its tensors have in files."""
+        payload = self.data[item.begin : item.end]
+        self._feed(f"{item.wire_type} {item.number}", payload)
+        if item.number in _NESTED[of] and item.wire_type == BYTES and _WORD in bytes(payload):
+            for tensor in self._tensors(item, _NESTED[of][item.number]):
+                if tensor.is_in_file:
+                    self.files.add(tensor.external.get("location", ""))
+                    self._feed("external", self._external(tensor))
+
+    def _tensors(self, item: Field, kind: str) -> Iterator[_Tensor]:
+        """The tensors in a message, in order."""
+        if kind == "tensor":
+            yield self._tensor(item)
+            return
+        for each in read_fields(self.data, item.begin, item.end):
+            if each.number in _NESTED[kind] and each.wire_type == BYTES:
+                yield from self._tensors(each, _NESTED[kind][each.number])
 
     def graph(self, graph: Field) -> None:
         """The model's graph."""
@@ -110,21 +138,19 @@ class _Reader:
             if item.number == GRAPH_INITIALIZER and item.wire_type == BYTES:
                 self._initializer(item)
             else:
-                self.take(item)
+                self.take(item, "graph")
         self._feed("end")
 
     def _initializer(self, item: Field) -> None:
         tensor = self._tensor(item)
+        if not tensor.is_weight:
+            self.take(item, "graph")
+            return
         if tensor.is_in_file:
             self.files.add(tensor.external.get("location", ""))
-        if not tensor.is_weight:
-            self.take(item)
-            if tensor.is_in_file:
-                self._feed("external", self._external(tensor))
-            return
         self._feed("weight")
         for each in tensor.others:
-            self.take(each)
+            self.take(each, "tensor")
         self._feed("end")
         raw = [each for each in tensor.values if each.number == TENSOR_RAW_DATA]
         is_here = len(raw) == len(tensor.values) == 1 and not tensor.is_in_file

@@ -216,6 +216,46 @@ def test_what_small_tensors_hold_in_other_files_counts(monkeypatch: pytest.Monke
     assert structure(model).digest != before
 
 
+def holding(place: str, held: TensorProto) -> ModelProto:
+    """A model that has a tensor somewhere else than among its graph's initializers."""
+    constant = helper.make_node("Constant", [], ["c"], value=held)
+    branch = helper.make_graph([], "branch", [], [], [held])
+    graph = helper.make_graph([], "g", [], [])
+    made = helper.make_model(graph)
+    if place == "attribute":
+        graph.node.append(constant)
+    elif place == "initializer of a branch":
+        graph.node.append(helper.make_node("If", ["x"], ["y"], then_branch=branch, else_branch=branch))
+    elif place == "attribute in a branch":
+        branch.node.append(constant)
+        graph.node.append(helper.make_node("If", ["x"], ["y"], then_branch=branch, else_branch=branch))
+    elif place == "sparse initializer":
+        graph.sparse_initializer.add().values.CopyFrom(held)
+    else:
+        made.functions.append(helper.make_function("own", "f", [], ["c"], [constant], []))
+    made.graph.CopyFrom(graph)
+    return made
+
+
+PLACES_OF_TENSORS = (
+    "attribute",
+    "initializer of a branch",
+    "attribute in a branch",
+    "sparse initializer",
+    "function",
+)
+
+
+@pytest.mark.parametrize("place", PLACES_OF_TENSORS)
+def test_what_other_tensors_hold_in_files_counts(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = holding(place, tensor("w", np.ones((16, 16), "float32"), "external"))
+    before = structure(model)
+    assert before.files == {"a.bin"}
+    assert not before.weights
+    monkeypatch.setitem(OUTSIDE, "a.bin", bytes(4096))
+    assert structure(model).digest != before.digest
+
+
 def test_weights_are_those_of_constants_for_every_type() -> None:
     known = {number: dtype for number, dtype in KINDS.items() if dtype.name in DTYPES}
     assert len(known) == len(DTYPES)
