@@ -21,6 +21,7 @@ from relaybuild.artifact.surroundings import SearchPath, add_noted, add_read, no
 from relaybuild.backends.installed import UnknownCode, installed_backends, is_source
 from relaybuild.build.cache.action import Action, ActionBuilder
 from relaybuild.build.cache.store import Cache
+from relaybuild.build.flags import objection_to_command
 from relaybuild.build.toolchain import Toolchain
 from relaybuild.build.trees import TreeInputs
 from relaybuild.build.variables import invalidating
@@ -92,6 +93,8 @@ def artifact_key(
     """
     if request.passes.is_observed:
         return Unkeyed("the passes are observed")
+    if objection := toolchain.objection or objection_to_command(toolchain.compiler_command[1:]):
+        return Unkeyed(f"the compiler: {objection}")
     inputs = TreeInputs(None if cache.folder is None else cache.records, meanwhile=meanwhile)
     try:
         builder = _named(request, toolchain)
@@ -113,6 +116,8 @@ def artifact_key(
             builder.input("toolchain/objcopy", inputs.digest(_objcopy(toolchain)))
         compilers: list[Toolchain | CxxCompiler] = [toolchain]
         if (enabled or installed or registered) and (compiler := cxx()) is not None:
+            if objection := compiler.objection or objection_to_command(compiler.compiler_command[1:]):
+                return Unkeyed(f"the C++ compiler: {objection}")
             builder.input("toolchain/cxx", compiler.digest)
             compilers.append(compiler)
         searched = (toolchain.library_dirs, *(each.include_dirs for each in compilers))

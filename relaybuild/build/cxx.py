@@ -14,8 +14,10 @@ from typing import Any
 
 from relaybuild.build.cache.store import Cache
 from relaybuild.build.files import writing
+from relaybuild.build.flags import objection_to_flags
 from relaybuild.build.moment import Moment
 from relaybuild.build.process import run_together
+from relaybuild.build.tool_identity import SHOW, identity
 from relaybuild.build.tool_record import ToolRecords
 from relaybuild.build.toolchain import (
     CFLAGS,
@@ -27,7 +29,7 @@ from relaybuild.build.toolchain import (
 )
 from relaybuild.build.which import which
 from relaybuild.dataclass import dataclass
-from relaybuild.digest import Digest, Hasher, digest_file
+from relaybuild.digest import Digest
 from relaybuild.errors import UserError
 
 _PROBE_SOURCE = """\
@@ -75,7 +77,7 @@ class CxxCompiler:
     library is linked in statically where `static_runtime` says that this works. Its symbols stay inside of the library
     where `hides_runtime` says that this works, by what `EXPORTS_FILE` says; and those of our own code are not unique in
     a process where `can_avoid_unique` does: one that is would keep the library loaded for ever. `launcher`,
-    `include_dirs` and `programs` are as a `Toolchain` has them.
+    `include_dirs`, `programs` and `objection` are as a `Toolchain` has them.
     """
 
     command: tuple[str, ...]
@@ -86,6 +88,7 @@ class CxxCompiler:
     launcher: tuple[str, ...] = ()
     include_dirs: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
+    objection: str = ""
 
     @property
     def compiler_command(self) -> tuple[str, ...]:
@@ -147,6 +150,7 @@ def _tried(
                 (*base, "-c", str(source), "-o", str(target)),
                 (*base, _NOT_UNIQUE, "-c", str(empty), "-o", str(empty.with_suffix(".o"))),
                 *((*compiler, *question) for question in _QUESTIONS),
+                (*compiler, SHOW, "-shared", str(source), "-o", str(target)),
             ],
             environ=environ,
         )
@@ -160,15 +164,15 @@ def _tried(
             environ=environ,
         )
         plain.check(message)
-    version, proper, included = (answer.output.strip() for answer in answers)
+    version, proper, included, shown = (answer.output.strip() for answer in answers)
     found = which(proper, path=environ.get("PATH"))
-    hasher = Hasher("cxx.5").field("driver", digest_file(compiler[0])).field("arguments", compiler[1:])
-    hasher.field("exports", EXPORTS).field("cc1plus", digest_file(found) if found else None)
-    hasher.field("version", version).field("toolchain", toolchain.digest.hex)
+    known = identity("cxx.6", compiler, version, {"cc1plus": proper}, shown, records, environ)
+    known.hasher.field("exports", EXPORTS).field("toolchain", toolchain.digest.hex)
     works = {name: run.returncode == 0 for name, run in zip(_ABILITIES, (static, hidden, not_unique))}
     result = CxxCompiler(
         command,
-        digest=hasher.digest(),
+        digest=known.hasher.digest(),
+        objection=known.objection or toolchain.objection,
         launcher=toolchain.launcher,
         include_dirs=include_folders(included),
         programs=program_files((compiler[0], proper), environ),
@@ -176,7 +180,8 @@ def _tried(
     )
     programs = (compiler[0], proper) if found else (compiler[0],)
     runtimes = [os.path.join(place, "libstdc++.a") for place in toolchain.library_dirs]
-    records.remember(kind, command, _facts(result), programs, runtimes, since=start)
+    if not objection_to_flags(compiler[1:]):
+        records.remember(kind, command, _facts(result), programs, runtimes, since=start)
     return result
 
 

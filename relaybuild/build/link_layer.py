@@ -16,10 +16,10 @@ from relaybuild.build.cache.outcome import Parted
 from relaybuild.build.cache.store import Cache
 from relaybuild.build.elf_room import LAYOUT
 from relaybuild.build.files import writing
+from relaybuild.build.flags import objection_to_flags
 from relaybuild.build.forms import Form
 from relaybuild.build.library_spec import Compilers
 from relaybuild.build.notes import Notes
-from relaybuild.build.object_layer import objection_to_flags
 from relaybuild.build.relocatable import join_words
 from relaybuild.build.variables import invalidating
 from relaybuild.build.weights import MAX_WEIGHT_BYTES, WeightBlob, can_write_ahead
@@ -116,6 +116,8 @@ class LinkLayer:
 
     def _objection(self) -> str:
         compilers, spec = self.workspace.compilers, self.workspace.spec
+        if objection := compilers.c.objection or (compilers.cxx.objection if compilers.cxx is not None else ""):
+            return objection
         if spec.form.is_relocatable:
             return objection_to_flags(compilers.c.compiler_command[1:])
         return objection_to_flags((*compilers.link_command[1:], *spec.link_flags, *spec.link_files))

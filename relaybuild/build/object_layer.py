@@ -7,7 +7,6 @@ their contents. If a note is wrong, the key is one that nothing was ever stored 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 
@@ -18,6 +17,7 @@ from relaybuild.build.cache.memo import Inputs
 from relaybuild.build.cache.store import Cache
 from relaybuild.build.cache.wire import WireError
 from relaybuild.build.files import writing
+from relaybuild.build.flags import objection_to_flags
 from relaybuild.build.headers import Existence, HeaderList, SearchPath, asked_headers, folders_in, objection_to_text
 from relaybuild.build.library_spec import Unit
 from relaybuild.build.moment import Moment
@@ -32,32 +32,6 @@ OUTPUT = "object"
 """The name of the one output."""
 
 _NOTE = "headers"
-
-_UNKEYED_FLAGS = re.compile(
-    r"""
-    (?P<file> @ | -{1,2}specs\b | -fplugin | -fprofile- | -fauto-profile | -fsanitize-\w*list= | -include-pch | -fmodule
-      | -B | -Xclang | -Xassembler | -Xpreprocessor | -Wp, | -load\b | -fuse-ld | --config | -wrapper )
-    | (?P<output> --coverage | -coverage | -ftest-coverage | -save-temps | -gsplit-dwarf | -fdump- | -dump | -M
-      | -fcallgraph-info | -fstack-usage | -frecord- | -o )
-    | (?P<machine> -m(?:arch|tune|cpu)=native\b )
-    | (?P<random> -flto )
-    """,
-    re.VERBOSE,
-)
-_OBJECTIONS = {
-    "file": "may read files that are not known",
-    "output": "makes other files than the object",
-    "machine": "depends on this machine",
-    "random": "makes other bytes every time",
-}
-
-
-def objection_to_flags(flags: Sequence[str]) -> str:
-    """Why what is made with these flags cannot be looked up by them; empty if it can."""
-    for flag in flags:
-        if match := _UNKEYED_FLAGS.match(flag):
-            return f"'{flag}' {_OBJECTIONS[match.lastgroup or 'file']}"
-    return ""
 
 
 @dataclass
@@ -173,7 +147,8 @@ class ObjectLayer:
     def _objection(self, unit: Unit) -> str:
         """Why a unit's object cannot be looked up, whatever its headers are."""
         if unit not in self._objections:
-            self._objections[unit] = objection_to_text(unit.text) or objection_to_flags(self._arguments(unit))
+            found = self.workspace.compilers.of(unit).objection or objection_to_text(unit.text)
+            self._objections[unit] = found or objection_to_flags(self._arguments(unit))
         return self._objections[unit]
 
     def _action(self, unit: Unit, headers: HeaderList) -> Action:

@@ -18,6 +18,7 @@ from typing import Any
 
 from relaybuild.build.cache.memo import Inputs
 from relaybuild.build.cache.store import Cache
+from relaybuild.build.flags import objection_to_flags
 from relaybuild.build.moment import Moment
 from relaybuild.build.notes import Notes
 from relaybuild.build.process import run_together
@@ -86,6 +87,16 @@ class ToolRecords:
             name, inputs = self._name(kind, command), self._inputs
             self._cache.aside(lambda: self._gather(name, facts, programs, files, since, inputs))
 
+    def followed(self, program: str) -> tuple[bool, tuple[str, ...]]:
+        """(whether it is known what a program does, as far as it is a script, its content and that of what it runs)."""
+        witnesses = Witnesses()
+        inputs = self._inputs if self._inputs is not None else Inputs(None)
+        try:
+            is_known = _Gatherer(witnesses, inputs, self._environ).follow(program)
+        except OSError:
+            is_known = False
+        return is_known, tuple(content or "" for content in witnesses.files.values())
+
     def _gather(
         self,
         name: str,
@@ -110,7 +121,7 @@ class ToolRecords:
         self._notes.write(_KIND, name, json.dumps(record, sort_keys=True).encode())
 
     def _name(self, kind: str, command: Sequence[str]) -> str:
-        hasher = Hasher("tool-record.3").field("kind", kind).field("command", tuple(command))
+        hasher = Hasher("tool-record.4").field("kind", kind).field("command", tuple(command))
         hasher.field("environment", tuple(sorted(invalidating(self._environ).items())))
         return hasher.digest().hex
 
@@ -196,9 +207,10 @@ class _Gatherer:
             return False
         lines = text.decode(errors="replace").splitlines()[1:]
         body = re.sub(_OWN_ARGUMENTS, "", "\n".join(line for line in lines if not line.lstrip().startswith("#")))
-        if any(mark in body for mark in "$`"):
+        words = list(dict.fromkeys(re.findall(_WORD, body)))
+        if any(mark in body for mark in "$`") or objection_to_flags(words):
             return False
-        for word in dict.fromkeys(re.findall(_WORD, body)):
+        for word in words:
             if "/" in word and (not word.startswith("/") or any(mark in word for mark in "*?[~")):
                 return False
             if self._is_program(word) and not self.follow(word, depth + 1):

@@ -11,12 +11,14 @@ from typing import Any
 
 from relaybuild.build.cache.store import Cache
 from relaybuild.build.files import writing
+from relaybuild.build.flags import objection_to_flags
 from relaybuild.build.moment import Moment
 from relaybuild.build.process import Completed, run_together
+from relaybuild.build.tool_identity import SHOW, identity
 from relaybuild.build.tool_record import LAUNCHERS, ToolRecords
 from relaybuild.build.which import which
 from relaybuild.dataclass import dataclass
-from relaybuild.digest import Digest, Hasher, digest_file
+from relaybuild.digest import Digest
 from relaybuild.errors import UserError
 
 LAUNCHER_VARIABLE = "RELAYBUILD_COMPILER_LAUNCHER"
@@ -28,12 +30,11 @@ _PROBE_SOURCE = """\
 int rb_probe(const char *text) { return (int)strlen(text); }
 """
 
+_ROLES = ("cc1", "collect2", "as", "ld")
 _QUESTIONS = (
     ("--version",),
     ("-dumpmachine",),
-    ("-print-prog-name=cc1",),
-    ("-print-prog-name=as",),
-    ("-print-prog-name=ld",),
+    *((f"-print-prog-name={role}",) for role in _ROLES),
     ("-print-search-dirs",),
     ("-E", "-Wp,-v", "-x", "c", os.devnull),
 )
@@ -82,8 +83,9 @@ class Toolchain:
     `command` is how it is called, launcher and own arguments included; `path` is the compiler itself; `family` is `gcc`
     or `clang`; `machine` is what it says it compiles for, such as `x86_64-linux-gnu`. `is_elf` tells whether its
     libraries are ELF files; `elf_machine` is their ELF machine number if they are 64-bit and little-endian, else None.
-    `digest` identifies the driver, the compiler proper, the assembler, the linker and the version text by content, not
-    by path or time; no launcher is part of it. `launcher` are the words at the beginning of `command` that were not
+    `digest` identifies the driver, the compiler proper, the assembler, the linker, scripts around them and the version
+    text by content, not by path or time; no launcher is part of it. What the compiler makes cannot be looked up by that
+    where there is an `objection`. `launcher` are the words at the beginning of `command` that were not
     part of the compiler's own command. Headers are looked for in `include_dirs` and libraries in `library_dirs`, in
     that order, after what a command says itself. `programs` are the files that `digest` is of.
     """
@@ -100,6 +102,7 @@ class Toolchain:
     include_dirs: tuple[str, ...] = ()
     library_dirs: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
+    objection: str = ""
 
     @property
     def compiler_command(self) -> tuple[str, ...]:
@@ -166,7 +169,12 @@ def _tried(
         start = Moment.now(Path(folder))
         trial = _trial(own, Path(folder))
         results = run_together(
-            [trial, *((*compiler, *question) for question in _QUESTIONS), *_launched_trials(command, launcher, folder)],
+            [
+                trial,
+                *((*compiler, *question) for question in _QUESTIONS),
+                (*compiler, SHOW, *trial[len(own) :]),
+                *_launched_trials(command, launcher, folder),
+            ],
             environ=environ,
             meanwhile=meanwhile,
         )
@@ -176,11 +184,13 @@ def _tried(
                 f"the compiler '{shlex.join(own)}' makes no library, and says nothing of an error; "
                 "name gcc or clang with --cc"
             )
-        _check_launcher(results[1 + len(_QUESTIONS) :], launcher)
+        _check_launcher(results[2 + len(_QUESTIONS) :], launcher)
         is_elf, elf_machine = _object_format(Path(folder) / "probe.so")
     version_text, machine, *programs, searched, included = (
         result.output.strip() for result in results[1 : 1 + len(_QUESTIONS)]
     )
+    shown = results[1 + len(_QUESTIONS)].output
+    known = identity("toolchain.3", compiler, version_text, dict(zip(_ROLES, programs)), shown, records, environ)
     toolchain = Toolchain(
         command=command,
         path=Path(compiler[0]),
@@ -189,15 +199,17 @@ def _tried(
         machine=machine,
         is_elf=is_elf,
         elf_machine=elf_machine,
-        digest=_identity(compiler, version_text, machine, programs, environ),
+        digest=known.hasher.field("machine", machine).digest(),
         launcher=launcher,
         include_dirs=include_folders(included),
         library_dirs=_folders_of("libraries", searched),
         programs=program_files((compiler[0], *programs), environ),
+        objection=known.objection,
     )
     files = _rivals(_folders_of("programs", searched), programs)
     used = [program for program in programs if which(program, path=environ.get("PATH"))]
-    records.remember("c", command, _facts(toolchain), (compiler[0], *used), files, since=start)
+    if not objection_to_flags(compiler[1:]):
+        records.remember("c", command, _facts(toolchain), (compiler[0], *used), files, since=start)
     return toolchain
 
 
@@ -243,7 +255,7 @@ def program_files(words: Sequence[str], environ: Mapping[str, str]) -> tuple[str
 def _rivals(folders: Sequence[str], programs: Sequence[str]) -> list[str]:
     """Files that would be run in place of the programs if they existed."""
     rivals: list[str] = []
-    for role, program in zip(("cc1", "as", "ld"), programs):
+    for role, program in zip(_ROLES, programs):
         for folder in folders:
             candidate = os.path.join(folder, role)
             if candidate == program or (os.path.isabs(program) and _is_same_file(candidate, program)):
@@ -379,14 +391,3 @@ def _version(version_text: str) -> str:
         return match[1]
     numbers: list[str] = re.findall(r"(?<![\w.-])\d+(?:\.\d+)+", first_line)
     return numbers[-1] if numbers else "unknown"
-
-
-def _identity(
-    compiler: Sequence[str], version_text: str, machine: str, programs: Sequence[str], environ: Mapping[str, str]
-) -> Digest:
-    hasher = Hasher("toolchain.2").field("version", version_text).field("machine", machine)
-    hasher.field("arguments", tuple(compiler[1:])).field("driver", digest_file(compiler[0]))
-    for role, program in zip(("cc1", "as", "ld"), programs):
-        path = which(program, path=environ.get("PATH"))
-        hasher.field(role, digest_file(path) if path else None)
-    return hasher.digest()
