@@ -12,6 +12,7 @@ import errno
 import io
 import os
 import re
+import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from pathlib import Path
@@ -66,6 +67,7 @@ class BlobStore:
 
     def __init__(self, folder: CacheFolder) -> None:
         self._folder = folder
+        self._has_found_damage = False
 
     def path_of(self, hex_digest: str) -> Path:
         """Where the blob of a digest is, or would be."""
@@ -235,12 +237,24 @@ class BlobStore:
         path = self.path_of(digest.hex)
         try:
             os.utime(path)
-            return os.stat(path).st_size == digest.size
+            found = os.stat(path)
+            if not stat.S_ISREG(found.st_mode):
+                self._folder.put_away(path)
+                return False
+            return found.st_size == digest.size and (not self._has_found_damage or self._is_intact(digest))
         except FileNotFoundError:
             return self._keep_parts(digest)
         except OSError:
             # One of another user: it can be used, but not touched.
             return self.has(digest) is None
+
+    def _is_intact(self, digest: Digest) -> bool:
+        """Whether a blob is what it should be; it is put away otherwise. One that was damaged is seldom alone."""
+        try:
+            self.verify(digest)
+        except BlobError:
+            return False
+        return True
 
     def _keep_parts(self, digest: Digest) -> bool:
         listed = self._parts_of(digest)
@@ -261,12 +275,12 @@ class BlobStore:
     def _fault_of_file(self, digest: Digest) -> Fault | None:
         """The same as `has` for a blob that is one file."""
         try:
-            size = os.stat(self.path_of(digest.hex)).st_size
+            found = os.stat(self.path_of(digest.hex))
         except FileNotFoundError:
             return Fault.MISSING
         except OSError:
             return Fault.UNREADABLE
-        return None if size == digest.size else Fault.TRUNCATED
+        return None if stat.S_ISREG(found.st_mode) and found.st_size == digest.size else Fault.TRUNCATED
 
     def _publish(self, temporary: Path, digest: Digest) -> None:
         """Give a blob its name. One of the wrong size in its place is damaged and is replaced."""
@@ -300,7 +314,7 @@ class BlobStore:
     def _opened(self, digest: Digest) -> Iterator[int]:
         """A descriptor of a blob that is one file; raises BlobError."""
         try:
-            file = os.open(self.path_of(digest.hex), os.O_RDONLY | os.O_CLOEXEC)
+            file = _open_at_once(self.path_of(digest.hex), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError as error:
             raise _Absent(digest, Fault.MISSING) from error
         except OSError as error:
@@ -308,7 +322,8 @@ class BlobStore:
                 raise BlobError(digest, Fault.UNREADABLE) from error
             raise self._damaged(digest, Fault.UNREADABLE) from error
         try:
-            if os.fstat(file).st_size != digest.size:
+            found = os.fstat(file)
+            if not stat.S_ISREG(found.st_mode) or found.st_size != digest.size:
                 raise self._damaged(digest, Fault.TRUNCATED)
             yield file
         finally:
@@ -323,6 +338,7 @@ class BlobStore:
         return self._damaged(digest, Fault.ALTERED)
 
     def _damaged(self, digest: Digest, fault: Fault) -> BlobError:
+        self._has_found_damage = True
         for path in (self.path_of(digest.hex), self._list_of(digest)):
             self._folder.put_away(path)
         return BlobError(digest, fault)
@@ -368,10 +384,15 @@ def _entries(path: str | Path) -> list[os.DirEntry[str]]:
 def _listed(path: str | Path) -> tuple[Digest, ...] | None:
     """The parts that a file lists; None where there is none, or it is damaged."""
     try:
-        with open(path, "rb", buffering=0) as file:
+        with open(path, "rb", buffering=0, opener=_open_at_once) as file:
             return parts.decode(file.readall())
     except OSError:
         return None
+
+
+def _open_at_once(path: str | Path, flags: int) -> int:
+    """A descriptor of a file; that of a pipe, too, for which others would wait until somebody writes to it."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _read_span(file: int, begin: int, end: int, buffer: memoryview) -> memoryview:

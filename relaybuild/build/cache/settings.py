@@ -11,7 +11,7 @@ from relaybuild.dataclass import dataclass
 DEFAULT_MAX_SIZE = 5_000_000_000
 DEFAULT_NAMESPACE = "main"
 FLUSH_SECONDS = 30.0
-REQUEST_SECONDS = 60.0
+REQUEST_SECONDS = 20.0
 
 
 class Mode(Enum):

@@ -92,6 +92,34 @@ def test_a_cut_blob_is_replaced_when_it_is_kept_again(blobs: BlobStore) -> None:
     assert blobs.read(digest) == DATA
 
 
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["pipe", "folder"])
+@pytest.mark.parametrize("place", ["blob", "list"])
+def test_what_is_no_file_is_no_blob_and_gives_way(
+    blobs: BlobStore, tmp_path: Path, make: Callable[[Path], None], place: str
+) -> None:
+    digest = digest_bytes(DATA)
+    path = blobs.path_of(digest.hex)
+    path.parent.mkdir(parents=True)
+    make(path if place == "blob" else path.with_name(f"{path.name}.parts"))
+    assert blobs.has(digest) is (Fault.TRUNCATED if place == "blob" else Fault.MISSING)
+    with pytest.raises(BlobError):
+        blobs.read(digest)
+    if not path.exists():
+        make(path)
+    assert blobs.put_bytes(DATA) == digest
+    assert blobs.read(digest) == DATA
+
+
+def test_where_one_blob_was_damaged_others_are_looked_at_before_they_are_kept(blobs: BlobStore) -> None:
+    first, second = blobs.put_bytes(DATA), blobs.put_bytes(DATA[::-1])
+    for digest in (first, second):
+        rewrite(blobs.path_of(digest.hex), bytes(len(DATA)))
+    with pytest.raises(BlobError):
+        blobs.read(first)
+    assert blobs.put_bytes(DATA[::-1]) == second
+    assert blobs.read(second) == DATA[::-1]
+
+
 def test_the_size_in_a_digest_counts(blobs: BlobStore) -> None:
     digest = blobs.put_bytes(DATA)
     with pytest.raises(BlobError):
