@@ -38,10 +38,12 @@ def model_inputs(model: object, cache: Cache, inputs: Inputs) -> dict[str, Diges
 def _file_inputs(path: Path, cache: Cache, inputs: Inputs) -> dict[str, Digest]:
     try:
         digest = inputs.digest(path)
+        if path.suffix == RELAY_SUFFIX:
+            # equal bytes under another kind of name have another meaning
+            return {"model": Hasher("program.1").field("file", digest).digest()}
         found = {"model": digest}
-        if path.suffix != RELAY_SUFFIX:
-            for name in _external_files(path, digest, cache):
-                found[f"data/{digest_bytes(name.encode()).short()}"] = inputs.digest(path.parent / name)
+        for name in _external_files(path, digest, cache):
+            found[f"data/{digest_bytes(name.encode()).short()}"] = inputs.digest(path.parent / name)
     except (OSError, ValueError) as error:
         raise NoIdentity(f"the model cannot be read: {error}") from None
     return found

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -75,6 +77,8 @@ def _start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=environment,
+            # so that what it has started ends with it
+            start_new_session=True,
         )
     except OSError as error:
         raise ToolError(
@@ -96,7 +100,8 @@ def _finish(process: subprocess.Popen[bytes], command: Sequence[str], timeout: f
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
-        process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     if process.stdout is not None:
         process.stdout.close()

@@ -126,6 +126,8 @@ def show(settings: CacheSettings, key: str, as_json: bool) -> None:
 @click.pass_obj
 def verify(settings: CacheSettings, sample: float) -> None:
     """Read entries and compare them with their digests; what is damaged is removed, and the exit code is 1."""
+    if not sample > 0.0:
+        raise UserError("option '--sample': expected a number above 0")
     with _opened(settings) as (cache, _):
         found = upkeep.verify(cache, sample / 100.0)
     for line in found.damaged:

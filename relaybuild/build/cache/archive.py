@@ -82,6 +82,8 @@ def import_entries(records: Records, blobs: BlobStore, namespace: str, source: P
 
     Raises UserError for a file that cannot be read or is no export, OSError if the cache cannot be written.
     """
+    if source.is_dir():
+        raise UserError("it is a folder, expected a file that 'export' has written", where=str(source))
     try:
         with tarfile.open(source, "r|*") as tar:
             return _read(tar, records, blobs, namespace, source)

@@ -305,7 +305,22 @@ def _is_taken(axis: Axis) -> bool:
     return axis.step % axis.denominator == 0 and axis.offset % axis.denominator == 0
 
 
+def _softmax(call: Call) -> Expr:
+    """In double precision by its parts: the template computes in single."""
+    if call.tensor_type.dtype != "float64":
+        return call
+    data, over = call.args[0], {"axis": (_attrs(call).axis,), "keepdims": True}
+    shifted = _op(call, "subtract", data, _op(call, "max", data, **over))
+    weights = _op(call, "exp", shifted)
+    total = _op(call, "sum", weights, **over)
+    if call.op_name == "nn.softmax":
+        return _op(call, "divide", weights, total)
+    return _op(call, "subtract", shifted, _op(call, "log", total))
+
+
 _RULES: dict[str, Rule] = {
+    "nn.softmax": _softmax,
+    "nn.log_softmax": _softmax,
     "mean": _mean,
     "sum": _sum,
     "prod": _sum,

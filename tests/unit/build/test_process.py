@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -39,3 +41,17 @@ def test_a_program_that_is_not_there_is_a_tool_error() -> None:
 def test_a_program_that_hangs_is_ended() -> None:
     with pytest.raises(ToolError, match=r"did not end within 0\.1 seconds"):
         run_together([[sys.executable, "-c", "import time; time.sleep(60)"]], timeout=0.1)
+
+
+def test_what_a_program_that_hangs_has_started_ends_with_it(tmp_path: Path) -> None:
+    told = tmp_path / "number"
+    script = f"sleep 60 & echo $! > {told}.new; mv {told}.new {told}; wait"
+    with pytest.raises(ToolError, match="did not end within"):
+        run_together([["/bin/sh", "-c", script]], timeout=1.0)
+    number = int(told.read_text())
+    for _ in range(100):
+        state = Path(f"/proc/{number}/stat")
+        if not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z":
+            return
+        time.sleep(0.02)
+    pytest.fail(f"process {number} goes on")

@@ -165,6 +165,7 @@ def test_verify_takes_a_sample(ask: Invoke, folder: Path) -> None:
     verified = int(ask("verify", "--sample", "25").stdout.split()[0])
     assert 20 <= verified <= 85
     assert ask("verify", "--sample", "0").exit_code == 1
+    assert ask("verify", "--sample", "nan").stderr == "error: option '--sample': expected a number above 0\n"
 
 
 def test_gc_keeps_the_limit(ask: Invoke, folder: Path) -> None:
@@ -195,6 +196,8 @@ def test_entries_are_carried_to_another_cache(ask: Invoke, invoke: Invoke, tmp_p
     assert invoke(*other, "import", file).stdout == "2 entries with 1 blobs imported, 0 were there already\n"
     assert invoke(*other, "import", file).stdout == "0 entries with 1 blobs imported, 2 were there already\n"
     assert invoke(*other, "verify").stdout == "2 entries verified, 0 damaged\n"
+    folder = invoke(*other, "import", tmp_path)
+    assert folder.stderr == f"error: {tmp_path}: it is a folder, expected a file that 'export' has written\n"
     refused = invoke("cache", "--cache-dir", tmp_path / "third", "--namespace", "release", "import", file)
     assert refused.exit_code == 1
     assert "not the record of that key in the namespace 'release'" in refused.stderr

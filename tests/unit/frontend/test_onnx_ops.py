@@ -276,7 +276,8 @@ def test_split_sizes_are_an_input_from_opset_13_on() -> None:
 
 
 def test_dynamic_quantization() -> None:
-    check(single("DynamicQuantizeLinear", {"x": rand(3, 4)}, 11, outputs=3), {"x": rand(3, 4)})
+    for data in (rand(3, 4), np.zeros((3, 4), np.float32)):
+        check(single("DynamicQuantizeLinear", {"x": data}, 11, outputs=3), {"x": data})
 
 
 def test_dropout_is_the_identity() -> None:

@@ -62,11 +62,12 @@ def _saturated(node: Node, ratio: Expr, zero: Expr | None, dtype: str) -> Expr:
 
 @converter("DynamicQuantizeLinear")
 def dynamic_quantize_linear(node: Node) -> list[Expr]:
-    """To uint8 over the range of the data, which always contains 0."""
+    """To uint8 over the range of the data, which always contains 0; of zeros alone the scale is 1."""
     data, zero = node.get(0), node.like(0, node.get(0))
     low = node.call("minimum", node.call("min", data), zero)
     high = node.call("maximum", node.call("max", data), zero)
-    scale = node.call("divide", node.call("subtract", high, low), node.like(255, data))
+    span = node.call("divide", node.call("subtract", high, low), node.like(255, data))
+    scale = node.call("where", node.call("equal", span, zero), node.like(1, data), span)
     offset = _saturated(node, node.call("negative", node.call("divide", low, scale)), None, "uint8")
     return [_saturated(node, node.call("divide", data, scale), offset, "uint8"), scale, offset]
 
