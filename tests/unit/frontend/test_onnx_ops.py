@@ -365,6 +365,41 @@ def test_mistakes_name_the_node(op_type: str, inputs: dict[str, Any], attrs: dic
         import_model(single(op_type, inputs, **attrs))
 
 
+PLACES = ints(1, 0, 3, 1).reshape(2, 2)
+GRID = ints(2, 0, -1, 1, 1, 0).reshape(2, 3)
+
+
+@pytest.mark.parametrize("reduction", ["none", "add", "mul", "max", "min"])
+@pytest.mark.parametrize(
+    ("op_type", "data", "indices", "updates", "attrs"),
+    [
+        ("ScatterND", rand(4, 3), ints(1, -1).reshape(2, 1), rand(2, 3), {}),
+        ("ScatterND", rand(4, 3, 2), PLACES, rand(2, 2), {}),
+        ("ScatterND", rand(4, 3), ints(0, 2, 3, 1).reshape(2, 1, 2), rand(2, 1), {}),
+        ("ScatterElements", rand(3, 4), GRID, rand(2, 3), {"axis": 0}),
+        ("ScatterElements", rand(3, 4), ints(2, 0, -1, 1).reshape(2, 2), rand(2, 2), {"axis": 1}),
+    ],
+)
+def test_updates_at_known_places_are_taken(
+    op_type: str, data: Any, indices: Any, updates: Any, attrs: dict[str, Any], reduction: str
+) -> None:
+    model = single(op_type, {"x": data, "i": indices, "u": updates}, 18, reduction=reduction, **attrs)
+    model.graph.initializer.append(helper.make_tensor("i", TensorProto.INT64, indices.shape, indices.reshape(-1)))
+    del model.graph.input[1]
+    nodes = check(model, {"x": data, "u": updates})
+    assert "take" in op_names(nodes)
+    assert not {"scatter_nd", "scatter_elements"} & {*op_names(nodes)}
+
+
+def test_of_updates_in_one_place_the_last_one_stays() -> None:
+    model = single("ScatterND", {"x": rand(4, 3), "i": ints(1, 1).reshape(2, 1), "u": rand(2, 3)}, 18)
+    model.graph.initializer.append(helper.make_tensor("i", TensorProto.INT64, (2, 1), [1, 1]))
+    del model.graph.input[1]
+    data, updates = rand(4, 3), rand(2, 3)
+    (found,) = run(import_model(model), {"x": data, "u": updates})
+    np.testing.assert_array_equal(found[1], updates[1])
+
+
 @pytest.mark.parametrize("index", [3, -4])
 def test_a_constant_index_must_be_in_range(index: int) -> None:
     model = single("Gather", {"x": rand(3, 2), "i": ints(index)})

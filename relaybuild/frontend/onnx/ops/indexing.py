@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from relaybuild.frontend.onnx.node import Node
 from relaybuild.frontend.onnx.registry import converter
 from relaybuild.ir.expr import Constant, Expr
+
+_MOST_KNOWN_ROWS = 1 << 20
+"""Where each row comes from is a weight of the library."""
 
 
 def non_negative(node: Node, indices: Expr, extent: Constant) -> Expr:
@@ -65,19 +72,48 @@ def _tuples(node: Node, batch: int = 0) -> Expr:
 @converter("ScatterElements", "Scatter")
 def scatter_elements(node: Node) -> Expr:
     axis = node.axis(node.int_attr("axis", 0), node.rank(0))
-    return node.call(
-        "scatter_elements",
-        node.get(0),
-        _along_axis(node, axis),
-        node.get(2),
-        axis=axis,
-        reduction=_reduction(node),
-    )
+    indices, reduction = _along_axis(node, axis), _reduction(node)
+    if isinstance(indices, Constant) and node.shape(2) == indices.data.shape:
+        grid: list[NDArray[Any]] = [*np.indices(indices.data.shape)]
+        grid[axis] = indices.data
+        places = np.ravel_multi_index(tuple(grid), node.shape(0)).reshape(-1)
+        if (found := _known_places(node, places, math.prod(node.shape(0)), 1, reduction)) is not None:
+            return found
+    return node.call("scatter_elements", node.get(0), indices, node.get(2), axis=axis, reduction=reduction)
 
 
 @converter("ScatterND")
 def scatter_nd(node: Node) -> Expr:
-    return node.call("scatter_nd", node.get(0), _tuples(node), node.get(2), mode=_reduction(node))
+    tuples, reduction, shape = _tuples(node), _reduction(node), node.shape(0)
+    count = node.shape(1)[-1]
+    if isinstance(tuples, Constant) and count and node.shape(2) == (*node.shape(1)[:-1], *shape[count:]):
+        places = np.ravel_multi_index(tuple(tuples.data.reshape(-1, count).T), shape[:count])
+        rows, size = math.prod(shape[:count]), math.prod(shape[count:])
+        if (found := _known_places(node, places, rows, size, reduction)) is not None:
+            return found
+    return node.call("scatter_nd", node.get(0), tuples, node.get(2), mode=reduction)
+
+
+def _known_places(node: Node, places: NDArray[Any], rows: int, size: int, reduction: str) -> Expr | None:
+    """The data, as `rows` of a size, with the rows of the updates at known places, each row taken from where it comes;
+    None where that would be long, or several updates have to be combined in one place."""
+    data, updates = node.get(0), node.get(2)
+    if not places.size or not rows * size:
+        return data
+    if rows > _MOST_KNOWN_ROWS or (reduction != "update" and len(np.unique(places)) < len(places)):
+        return None
+    source, is_hit = np.zeros(rows, np.int64), np.zeros(rows, np.bool_)
+    # of several updates in one place the last one stays
+    source[places], is_hit[places] = np.arange(len(places)), True
+    old = node.reshape(data, (rows, size))
+    new = node.call("take", node.reshape(updates, (len(places), size)), node.const(source, "int64"), axis=0)
+    if reduction != "update":
+        new = node.call(_COMBINED[reduction], old, new)
+    chosen = node.call("where", node.const(is_hit.reshape(rows, 1), "bool"), new, old)
+    return node.reshape(chosen, node.shape(0))
+
+
+_COMBINED = {"add": "add", "mul": "multiply", "max": "maximum", "min": "minimum"}
 
 
 def _reduction(node: Node) -> str:
