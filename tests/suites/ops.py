@@ -732,6 +732,9 @@ def cumsum(name: str, r: Random) -> Iterator[Sample]:
     yield [r.real(2, 3, 5)], {"axis": -2, "reverse": True}
     yield [r.between(-9, 9, 7, dtype="int32")], {"axis": 0, "exclusive": True, "reverse": True}
     yield [r.real(2, 3)], {}
+    yield [r.between(-9, 9, 130, 3, dtype="int64")], {"axis": 0, "exclusive": True}
+    yield [r.between(-9, 9, 2, 200, dtype="int32")], {"axis": 1, "reverse": True}
+    yield [r.between(-9, 9, 4500)], {"axis": 0}
 
 
 @samples("full")

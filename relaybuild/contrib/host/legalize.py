@@ -318,7 +318,53 @@ def _softmax(call: Call) -> Expr:
     return _op(call, "subtract", shifted, _op(call, "log", total))
 
 
+def _running_sum(call: Call) -> Expr:
+    """Sums over the elements before each one: in blocks, and over the blocks before each block, of which the sums are
+    running sums again. So an element costs as many additions as a block has elements, however many there are."""
+    attrs, given = _attrs(call), call.args[0]
+    shape = given.tensor_type.static_shape
+    if not prod(shape):
+        return given
+    axis = attrs.axis % len(shape) if attrs.axis is not None else 0
+    dtype = given.tensor_type.dtype
+    data = _cast(call, given, _WIDE.get(dtype, dtype))
+    if attrs.axis is None:
+        data, shape = _op(call, "reshape", data, newshape=(prod(shape),)), (prod(shape),)
+    order = (*(each for each in range(len(shape)) if each != axis), axis)
+    moved = _op(call, "transpose", data, axes=order)
+    rows = _op(call, "reshape", moved, newshape=(-1, shape[axis]))
+    sums = _running_sums_of_rows(call, rows, attrs.exclusive, attrs.reverse)
+    back = _op(call, "reshape", sums, newshape=tuple(shape[each] for each in order))
+    result = _op(call, "transpose", back, axes=tuple(order.index(each) for each in range(len(shape))))
+    return _cast(call, result, dtype)
+
+
+_RUN = 64
+"""Elements in a block of running sums."""
+
+
+def _running_sums_of_rows(call: Call, rows: Expr, exclusive: bool, reverse: bool) -> Expr:
+    count, length = rows.tensor_type.static_shape
+    if length <= _RUN:
+        compare = {(False, False): "less_equal", (True, False): "less", (False, True): "greater_equal"}
+        places = _op(call, "arange", stop=length, dtype="int32")
+        own = _op(call, "expand_dims", places, axis=1)
+        is_summed = _op(call, compare.get((exclusive, reverse), "greater"), places, own)
+        every = _op(call, "expand_dims", rows, axis=1)
+        zero = const(0, rows.tensor_type.dtype)
+        return _op(call, "sum", _op(call, "where", is_summed, every, zero), axis=(2,))
+    blocks = -(-length // _RUN)
+    padded = _op(call, "nn.pad", rows, pad_width=((0, 0), (0, blocks * _RUN - length)))
+    short = _op(call, "reshape", padded, newshape=(count * blocks, _RUN))
+    inner = _running_sums_of_rows(call, short, exclusive, reverse)
+    totals = _op(call, "reshape", _op(call, "sum", short, axis=(1,)), newshape=(count, blocks))
+    before = _op(call, "reshape", _running_sums_of_rows(call, totals, True, reverse), newshape=(count * blocks, 1))
+    whole = _op(call, "reshape", _op(call, "add", inner, before), newshape=(count, blocks * _RUN))
+    return _op(call, "strided_slice", whole, begin=(0,), end=(length,), strides=(1,), axes=(1,))
+
+
 _RULES: dict[str, Rule] = {
+    "cumsum": _running_sum,
     "nn.softmax": _softmax,
     "nn.log_softmax": _softmax,
     "mean": _mean,
