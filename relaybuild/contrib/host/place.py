@@ -176,7 +176,8 @@ def _layouts(
         else:
             anchor = anchors[group.anchor.op_name]
             blocked, writes_halo = anchor.blocked(group.anchor), anchor.writes_halo
-        halo = _concatenated_halo(group, wish, wishes) if blocked else wish.halo if writes_halo else NO_HALO
+        wanted = _concatenated_halo(group, wish, wishes) if blocked else wish.halo
+        halo = wanted if writes_halo else NO_HALO
         layouts[id(root)] = Layout.blocked(shape, halo) if blocked else Layout.row_major(shape, halo)
     return layouts
 

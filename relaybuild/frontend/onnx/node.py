@@ -235,6 +235,13 @@ class Node:
         """`expr` without these axes of extent 1."""
         return self.call("squeeze", expr, axis=tuple(axes))
 
+    def parts(self, expr: Expr, sizes: Sequence[int], axis: int) -> list[Expr]:
+        """`expr` in parts of these sizes along an axis; itself where it is one."""
+        if len(sizes) == 1:
+            return [expr]
+        ends = tuple(sum(sizes[:count]) for count in range(1, len(sizes)))
+        return self.fields(self.call("split", expr, indices_or_sections=ends, axis=axis), len(sizes))
+
     def axis(self, value: int, rank: int) -> int:
         """A possibly negative axis as one from 0 to rank - 1."""
         if not -rank <= value < rank:

@@ -158,7 +158,13 @@ def test_a_norm_that_onnxruntime_has_among_the_standards() -> None:
 @pytest.mark.parametrize(
     ("op_type", "inputs", "outputs", "attrs", "message"),
     [
-        ("FusedConv", {"x": IMAGE, "w": FILTERS}, "y", {"activation": "Swish"}, "activation 'Swish' is not supported"),
+        (
+            "FusedConv",
+            {"x": IMAGE, "w": FILTERS},
+            "y",
+            {"activation": "Swish"},
+            "the activation 'Swish' is not supported",
+        ),
         ("SkipLayerNormalization", {"x": WORDS, "x2": WORDS, "g": rand(12)}, "y, m", {}, "the mean or the deviation"),
         ("Attention", SELF, "y, past", {"num_heads": 3}, "keys and values of earlier steps"),
         ("Attention", {**SELF, "x2": ints(0, 2, 7)}, "y", {"num_heads": 3}, r"a mask of shape \(7,\)"),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from relaybuild.frontend.onnx.node import Node
+from relaybuild.frontend.onnx.ops._standard import standard
 from relaybuild.frontend.onnx.ops.activation import gelu as standard_gelu
 from relaybuild.frontend.onnx.ops.matrix import gemm, matmul
 from relaybuild.frontend.onnx.ops.normalization import layer_normalization, rms_normalization
@@ -111,7 +112,7 @@ def attention(node: Node) -> Expr:
     sizes = node.ints_attr("qkv_hidden_sizes", (projected.tensor_type.static_shape[-1] // 3,) * 3)
     query, key, value = (
         node.transpose(node.reshape(part, (batch, length, heads, size // heads)), (0, 2, 1, 3))
-        for part, size in zip(_split(node, projected, sizes), sizes)
+        for part, size in zip(node.parts(projected, sizes, -1), sizes)
     )
     scale = node.float_attr("scale", 0.0) or (sizes[0] // heads) ** -0.5
     scores = node.call("nn.matmul", query, _last_two_swapped(node, key))
@@ -148,12 +149,6 @@ def _causal_mask(node: Node, length: int) -> Expr | None:
     return node.const(np.triu(np.full((length, length), lowest), 1), "float32")
 
 
-def _split(node: Node, data: Expr, sizes: Sequence[int]) -> list[Expr]:
-    ends = np.cumsum(sizes)
-    parts = node.call("split", data, indices_or_sections=tuple(int(end) for end in ends[:-1]), axis=-1)
-    return node.fields(parts, len(sizes))
-
-
 def _over(node: Node, *inputs: Expr | None, **attrs: float | str) -> Node:
     """The node with other inputs, and with these attributes alone."""
     return replace(node, inputs=inputs, attrs=attrs)
@@ -183,21 +178,20 @@ def _activated(node: Node, data: Expr, parameters: Sequence[float]) -> Expr:
     name = node.str_attr("activation", "")
     if not name:
         return data
-    if name not in _ACTIVATIONS:
-        raise node.unsupported(f"activation '{name}'")
-    return _ACTIVATIONS[name](node, data, (*parameters, 0.0, 0.0))
+    if name not in _PARAMETERS:
+        raise node.unsupported(f"the activation '{name}'")
+    attrs = dict(zip(_PARAMETERS[name], parameters))
+    if name == "Clip":
+        return node.call("clip", data, a_min=attrs["min"], a_max=attrs["max"])
+    return standard(node, name, data, attrs)
 
 
-def _hard_sigmoid(node: Node, data: Expr, values: Sequence[float]) -> Expr:
-    line = node.call("multiply", data, node.like(values[0], data))
-    return node.call("clip", node.call("add", line, node.like(values[1], data)), a_min=0.0, a_max=1.0)
-
-
-_ACTIVATIONS: Mapping[str, Callable[[Node, Expr, Sequence[float]], Expr]] = {
-    "Relu": lambda node, data, _values: node.call("nn.relu", data),
-    "Sigmoid": lambda node, data, _values: node.call("sigmoid", data),
-    "Tanh": lambda node, data, _values: node.call("tanh", data),
-    "LeakyRelu": lambda node, data, values: node.call("nn.leaky_relu", data, alpha=values[0]),
-    "Clip": lambda node, data, values: node.call("clip", data, a_min=values[0], a_max=values[1]),
-    "HardSigmoid": _hard_sigmoid,
+_PARAMETERS: Mapping[str, Sequence[str]] = {
+    "Clip": ("min", "max"),
+    "HardSigmoid": ("alpha", "beta"),
+    "LeakyRelu": ("alpha",),
+    "Relu": (),
+    "Sigmoid": (),
+    "Tanh": (),
 }
+"""The attributes that an activation's parameters are, in order."""

@@ -73,7 +73,8 @@ def _tuples(node: Node, batch: int = 0) -> Expr:
 def scatter_elements(node: Node) -> Expr:
     axis = node.axis(node.int_attr("axis", 0), node.rank(0))
     indices, reduction = _along_axis(node, axis), _reduction(node)
-    if isinstance(indices, Constant) and node.shape(2) == indices.data.shape:
+    fits = all(size <= extent for at, (size, extent) in enumerate(zip(node.shape(1), node.shape(0))) if at != axis)
+    if isinstance(indices, Constant) and fits and node.shape(2) == indices.data.shape:
         grid: list[NDArray[Any]] = [*np.indices(indices.data.shape)]
         grid[axis] = indices.data
         places = np.ravel_multi_index(tuple(grid), node.shape(0)).reshape(-1)

@@ -6,12 +6,12 @@ The products with the inputs of all steps are one; a step has that with the stat
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import TypeAlias
 
 from relaybuild.dataclass import dataclass
 from relaybuild.frontend.onnx.node import Node
-from relaybuild.frontend.onnx.registry import converter, find_converter
+from relaybuild.frontend.onnx.ops._standard import standard
+from relaybuild.frontend.onnx.registry import converter
 from relaybuild.ir.expr import Expr
 
 State: TypeAlias = "tuple[Expr, ...]"
@@ -65,7 +65,7 @@ class _Direction:
 
     def gates(self, data: Expr) -> list[Expr]:
         """What is [batch, gates * hidden] by gate."""
-        return _parts(self.node, data, 1, (self.hidden,) * (data.tensor_type.static_shape[1] // self.hidden))
+        return self.node.parts(data, (self.hidden,) * (data.tensor_type.static_shape[1] // self.hidden), 1)
 
     def look(self, gate: Expr, number: int, cell: Expr) -> Expr:
         """A gate that sees the cell, too, where there are peepholes."""
@@ -93,7 +93,7 @@ def _gru_step(way: _Direction, given: Expr, state: State) -> State:
     """Update and reset gate, then the new state; with `linear_before_reset` what is reset is its product."""
     node, (hidden,) = way.node, state
     from_input = way.gates(given)
-    both, last = _parts(node, way.recurrent, 0, (2 * way.hidden, way.hidden))
+    both, last = node.parts(way.recurrent, (2 * way.hidden, way.hidden), 0)
     if is_linear := node.flag("linear_before_reset"):
         *from_state, product = way.gates(way.state_part(hidden))
     else:
@@ -192,7 +192,7 @@ def _input_parts(way: _Direction, data: Expr) -> list[Expr]:
     product = node.call("nn.dense", node.reshape(data, (steps * batch, inputs)), way.weight)
     if way.bias is not None:
         product = node.call("nn.bias_add", product, way.bias, axis=1)
-    return _parts(node, product, 0, (batch,) * steps)
+    return node.parts(product, (batch,) * steps, 0)
 
 
 def _is_within(node: Node, time: int, steps: int, batch: int) -> Expr | None:
@@ -228,7 +228,7 @@ def _directions(node: Node, activations: Sequence[str]) -> Iterator[_Direction]:
             _of_direction(node, node.get(2), number),
             bias,
             reset_bias,
-            () if peepholes is None else _parts(node, _of_direction(node, peepholes, number), 0, (hidden,) * 3),
+            () if peepholes is None else node.parts(_of_direction(node, peepholes, number), (hidden,) * 3, 0),
             is_reverse,
         )
 
@@ -240,18 +240,18 @@ def _biases(node: Node, number: int, hidden: int) -> tuple[Expr | None, Expr | N
         return None, None
     bias = _of_direction(node, given, number)
     rows = bias.tensor_type.static_shape[0] // 2
-    of_input, of_state = _parts(node, bias, 0, (rows, rows))
+    of_input, of_state = node.parts(bias, (rows, rows), 0)
     if not node.flag("linear_before_reset"):
         return node.call("add", of_input, of_state), None
     sizes = rows - hidden, hidden
-    (gates, new), (state_gates, reset) = (_parts(node, each, 0, sizes) for each in (of_input, of_state))
+    (gates, new), (state_gates, reset) = (node.parts(each, sizes, 0) for each in (of_input, of_state))
     return _joined(node, [node.call("add", gates, state_gates), new], 0), reset
 
 
 def _of_direction(node: Node, tensor: Expr, number: int) -> Expr:
     """One direction's part of a tensor, whose first axis is that of directions, without that axis."""
     count, *rest = tensor.tensor_type.static_shape
-    return node.reshape(_parts(node, tensor, 0, (1,) * count)[number], rest)
+    return node.reshape(node.parts(tensor, (1,) * count, 0)[number], rest)
 
 
 def _initial(node: Node, index: int, number: int, batch: int, hidden: int, is_batch_first: bool) -> Expr:
@@ -279,15 +279,9 @@ def _activation(node: Node, name: str, alphas: Iterator[float], betas: Iterator[
             attrs[key] = value
     if name in ("Affine", "ScaledTanh"):
         return _scaled(node, attrs.get("alpha", 1.0), attrs.get("beta", 0.0 if name == "Affine" else 1.0), name)
-    convert = find_converter("", name, node.opset) if name in _ACTIVATIONS else None
-    if convert is None:
+    if name not in _ACTIVATIONS:
         raise node.unsupported(f"the activation '{name}'")
-
-    def apply(data: Expr) -> Expr:
-        result = convert(replace(node, op_type=name, inputs=(data,), attrs=attrs))
-        return result if isinstance(result, Expr) else result[0]
-
-    return apply
+    return lambda data: standard(node, name, data, attrs)
 
 
 def _scaled(node: Node, alpha: float, beta: float, name: str) -> Callable[[Expr], Expr]:
@@ -309,14 +303,6 @@ _PARAMETERS = {
     "beta": ("Affine", "HardSigmoid", "ScaledTanh"),
 }
 _ACTIVATIONS = frozenset(("Relu", "Sigmoid", "Softplus", "Softsign", "Tanh", *_PARAMETERS["alpha"]))
-
-
-def _parts(node: Node, data: Expr, axis: int, sizes: Sequence[int]) -> list[Expr]:
-    """`data` in parts of these sizes along an axis; itself where it is one."""
-    if len(sizes) == 1:
-        return [data]
-    ends = tuple(sum(sizes[:count]) for count in range(1, len(sizes)))
-    return node.fields(node.call("split", data, indices_or_sections=ends, axis=axis), len(sizes))
 
 
 def _joined(node: Node, parts: Sequence[Expr], axis: int) -> Expr:
