@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 import click
 
+from relaybuild.cli._deferred_imports import defer_imports
 from relaybuild.errors import InternalError, RelayBuildError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -31,6 +32,9 @@ _IDLE_TICKS = "OPENBLAS_THREAD_TIMEOUT"
 """The variable that says for how many ticks of the clock, as a power of two, numpy's threads wait for work before they
 sleep. As OpenBLAS has it, each takes a core away from compilers for a tenth of a second as soon as it has begun."""
 _FEWEST_TICKS = "4"
+
+_SELDOM_USED = ("ml_dtypes", "onnx._mapping")
+"""What onnx imports for element types that few models have: to register them, numpy may take most of a second."""
 
 EXIT_USER = 1
 EXIT_INTERNAL = 70
@@ -73,6 +77,8 @@ class Program(click.Group):
         gc.set_threshold(_GARBAGE_THRESHOLD, *gc.get_threshold()[1:])
         if _IDLE_TICKS not in os.environ:
             os.environ[_IDLE_TICKS] = _FEWEST_TICKS
+        if standalone_mode:
+            defer_imports(*_SELDOM_USED)
         arguments = list(sys.argv[1:] if args is None else args)
         if not standalone_mode:
             return super().main(arguments, prog_name, complete_var, standalone_mode=False, **extra)

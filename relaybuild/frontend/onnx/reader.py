@@ -9,16 +9,27 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from numpy.typing import NDArray
-from onnx import ModelProto, TensorProto, numpy_helper
+from onnx import ModelProto, TensorProto
 
 from relaybuild.dataclass import dataclass
 from relaybuild.errors import UserError
 from relaybuild.frontend.onnx.mapped import map_file
 from relaybuild.frontend.onnx.wire import WireError, strip_model
+from relaybuild.ir import dtypes
 from relaybuild.ir.types import DTYPES
+
+_OTHER_NAMES = {"float": "float32", "double": "float64"}
+_FIELDS = {
+    "float32": "float_data",
+    "float64": "double_data",
+    "int64": "int64_data",
+    "uint32": "uint64_data",
+    "uint64": "uint64_data",
+}
+_FIELD_OF_OTHERS = "int32_data"
+"""Of those with two bytes that are not integers, it holds the bits."""
 
 ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto"
 
@@ -53,10 +64,7 @@ class LoadedModel:
             return _from_bytes(self._external(tensor, where), dtype, tensor, where)
         if tensor.HasField("raw_data"):
             return _from_bytes(memoryview(tensor.raw_data), dtype, tensor, where)
-        try:
-            return numpy_helper.to_array(tensor)
-        except (ValueError, TypeError) as error:
-            raise UserError(f"its values do not fill its shape {tuple(tensor.dims)}: {error}", where=where) from None
+        return _from_values(tensor, dtype, where)
 
     def _external(self, tensor: TensorProto, where: str) -> memoryview:
         entries = {entry.key: entry.value for entry in tensor.external_data}
@@ -122,13 +130,13 @@ def read_model(source: ModelSource, name: str | None = None) -> LoadedModel:
 def numpy_dtype(data_type: int, where: str) -> np.dtype[Any]:
     """The numpy dtype of an ONNX element type; one that relaybuild lacks is a UserError."""
     try:
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(data_type)
-    except KeyError:
-        raise UserError(f"its element type has the unknown number {data_type}", where=where) from None
-    if dtype.name not in DTYPES:
         known = TensorProto.DataType.Name(data_type).lower()
+    except ValueError:
+        raise UserError(f"its element type has the unknown number {data_type}", where=where) from None
+    name = _OTHER_NAMES.get(known, known)
+    if name not in DTYPES:
         raise UserError(f"element type '{known}' is not supported; the types are {', '.join(DTYPES)}", where=where)
-    return dtype
+    return dtypes.numpy_dtype(name)
 
 
 def _parse(data: memoryview, shown: str, source: str, folder: Path | None) -> LoadedModel:
@@ -153,6 +161,19 @@ def _inlined(loaded: LoadedModel) -> LoadedModel:
 
     proto = inliner.inline_local_functions(loaded.proto)
     return LoadedModel(proto, loaded.source, loaded.folder, loaded.payloads)
+
+
+def _from_values(tensor: TensorProto, dtype: np.dtype[Any], where: str) -> NDArray[Any]:
+    """The value of a tensor whose elements are numbers of a field, as onnx.proto assigns fields to element types."""
+    values = getattr(tensor, _FIELDS.get(dtype.name, _FIELD_OF_OTHERS))
+    shape = tuple(tensor.dims)
+    if math.prod(shape) != len(values) or min(shape, default=0) < 0:
+        raise UserError(f"its values do not fill its shape {shape}: there are {len(values)}", where=where)
+    if dtype.name in _FIELDS:
+        return np.array(values, dtype).reshape(shape)
+    numbers = np.array(values, np.int32)
+    holds_bits = dtype.name in ("float16", "bfloat16")
+    return (numbers.astype(np.uint16).view(dtype) if holds_bits else numbers.astype(dtype)).reshape(shape)
 
 
 def _from_bytes(data: memoryview, dtype: np.dtype[Any], tensor: TensorProto, where: str) -> NDArray[Any]:

@@ -114,6 +114,20 @@ def test_numpys_threads_sleep_while_they_have_nothing_to_do() -> None:
     assert float(done.stdout.splitlines()[-1]) < 0.01
 
 
+def test_element_types_that_numpy_lacks_are_registered_for_models_that_have_them(
+    digits_model: Path, tmp_path: Path
+) -> None:
+    arguments = ["compile", str(digits_model), "-o", str(tmp_path / "digits.so"), "--no-cache"]
+    code = (
+        "import sys\nfrom relaybuild.cli import main\n"
+        f"try: main({arguments})\nexcept SystemExit as end: print(end.code)\n"
+        "print('onnx' in sys.modules, 'ml_dtypes._ml_dtypes_ext' in sys.modules)\n"
+        "from relaybuild.ir.dtypes import numpy_dtype\nprint(numpy_dtype('bfloat16'))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.splitlines()[-3:] == ["0", "True False", "bfloat16"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

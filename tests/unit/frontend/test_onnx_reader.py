@@ -105,6 +105,25 @@ def test_typed_fields_and_raw_data_agree(values: np.ndarray) -> None:
     np.testing.assert_array_equal(weight_of(with_weight(numpy_helper.from_array(values, "w"))), values)
 
 
+@pytest.mark.parametrize(
+    "name", "FLOAT16 FLOAT DOUBLE BFLOAT16 INT8 INT16 INT32 INT64 UINT8 UINT16 UINT32 UINT64 BOOL".split()
+)
+def test_numbers_in_fields_are_what_onnx_makes_of_them(name: str) -> None:
+    is_signed = not name.startswith(("U", "B"))
+    tensor = helper.make_tensor("t", getattr(TensorProto, name), (2, 2), [0, 1, 1, -1 if is_signed else 1])
+    assert not tensor.HasField("raw_data")
+    found, expected = read_model(with_weight(tensor)).array(tensor), numpy_helper.to_array(tensor)
+    assert found.dtype == expected.dtype
+    assert found.shape == expected.shape
+    assert found.tobytes() == expected.tobytes()
+
+
+def test_numbers_too_large_for_their_type_are_cut_as_onnx_does() -> None:
+    tensor = TensorProto(name="t", data_type=TensorProto.UINT8, dims=(2,), int32_data=[255, 300])
+    found = read_model(with_weight(tensor)).array(tensor)
+    assert found.tolist() == numpy_helper.to_array(tensor).tolist() == [255, 44]
+
+
 def test_the_proto_stays_as_it_is(values: np.ndarray) -> None:
     model = with_weight(numpy_helper.from_array(values, "w"))
     before = model.SerializeToString(deterministic=True)
