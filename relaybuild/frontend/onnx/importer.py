@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from relaybuild.dataclass import dataclass
-from relaybuild.errors import InternalError, RelayBuildError, UserError
+from relaybuild.errors import InternalError, RelayBuildError, UnsupportedError, UserError
+from relaybuild.frontend.onnx.definition import Definition, definition_of
 from relaybuild.frontend.onnx.fold import Folder
 from relaybuild.frontend.onnx.inputs import input_types
 from relaybuild.frontend.onnx.node import Node
@@ -23,12 +24,13 @@ from relaybuild.frontend.onnx.support import (
     label,
     live_nodes,
     node_name,
+    unsupported,
     used_names,
 )
 from relaybuild.ir.expr import Constant, Expr, Function, Span, Tuple, Var
 from relaybuild.ir.module import IRModule
 
-MIN_OPSET, MAX_OPSET = 6, 23
+MIN_OPSET, MAX_OPSET = 6, 28
 _Read: TypeAlias = Callable[[TensorProto], NDArray[Any]]
 
 
@@ -142,7 +144,7 @@ class _Importer:
         where = f"{span} ({label(proto)})"
         try:
             check_signature(proto, self.opset)
-            results = self._results(self._node(proto, span, scope, used))
+            results = self._results(proto, self._node(proto, span, scope, used))
         except RelayBuildError as error:
             error.where = _located(error.where, span, where)
             raise
@@ -158,8 +160,12 @@ class _Importer:
     def _node(self, proto: NodeProto, span: Span, scope: Mapping[str, Expr], used: set[str]) -> Node:
         inputs = tuple(self._lookup(item, scope, f"input '{item}'") if item else None for item in proto.input)
 
-        def inline(graph: GraphProto) -> Sequence[Expr]:
-            return self._graph(graph, live_nodes(graph), scope, self.loaded.array)
+        def inline(graph: GraphProto, given: Mapping[str, Expr]) -> Sequence[Expr]:
+            return self._graph(graph, live_nodes(graph), {**scope, **given}, self.loaded.array)
+
+        def outer(graph: GraphProto) -> Mapping[str, Expr]:
+            inner = {value.name for value in (*graph.input, *graph.initializer)}
+            return {name: scope[name] for name in sorted(used_names(graph, graph.node) - inner) if name in scope}
 
         return Node(
             op_type=proto.op_type,
@@ -172,14 +178,36 @@ class _Importer:
             folder=self.folder,
             array=self.loaded.array,
             inline=inline,
+            outer=outer,
         )
 
-    def _results(self, node: Node) -> Sequence[Expr]:
+    def _results(self, proto: NodeProto, node: Node) -> Sequence[Expr]:
+        """What a node computes: as its converter has it, or where that has not, as the standard defines it."""
         convert = find_converter(node.domain, node.op_type, self.opset)
         if convert is None:
-            raise InternalError("it was not checked for support")
-        result = convert(node)
+            return self._expanded(proto, node, self._definition(proto, node))
+        try:
+            result = convert(node)
+        except UnsupportedError:
+            found = self._definition(proto, node)
+            if found is None or unsupported(found.graph.node, found.opset):
+                raise
+            return self._expanded(proto, node, found)
         return (result,) if isinstance(result, Expr) else tuple(result)
+
+    def _definition(self, proto: NodeProto, node: Node) -> Definition | None:
+        types = [None if given is None else given.tensor_type for given in node.inputs]
+        return definition_of(proto, node.domain, self.opset, types)
+
+    def _expanded(self, proto: NodeProto, node: Node, found: Definition | None) -> Sequence[Expr]:
+        """The outputs by the nodes that define an operator; raises UnsupportedError for those without a converter."""
+        if found is None:
+            raise UnsupportedError("its operator is not supported in this form")
+        check_supported(found.graph.node, found.opset, self.loaded.source)
+        scope = {name: given for name, given in zip(found.inputs, node.inputs) if given is not None}
+        inner = replace(self, opset=found.opset)
+        outputs = iter(inner._graph(found.graph, live_nodes(found.graph), scope, self.loaded.array))
+        return [next(outputs) if name else Tuple([]) for name in proto.output]
 
     def _lookup(self, name: str, scope: Mapping[str, Expr], what: str) -> Expr:
         if name not in scope:

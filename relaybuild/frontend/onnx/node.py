@@ -22,7 +22,8 @@ class Node:
     """An operator, its inputs (None where one is left out) and what its converter may ask for.
 
     `outputs` are names, "" where nothing uses one. `array` turns a tensor attribute into an array, `inline` a subgraph
-    attribute into the expressions of its outputs.
+    attribute into the expressions of its outputs, over values of its inputs by name; `outer` gives the values of the
+    graphs around it that a subgraph reads.
     """
 
     op_type: str
@@ -34,7 +35,8 @@ class Node:
     attrs: Mapping[str, Any]
     folder: Folder
     array: Callable[[TensorProto], NDArray[Any]]
-    inline: Callable[[GraphProto], Sequence[Expr]]
+    inline: Callable[[GraphProto, Mapping[str, Expr]], Sequence[Expr]]
+    outer: Callable[[GraphProto], Mapping[str, Expr]]
 
     def fail(self, message: str) -> UserError:
         """An error about this node, to be raised; the importer adds its name."""
@@ -158,12 +160,12 @@ class Node:
             raise self._mistyped(name, "a tensor")
         return self.array(value)
 
-    def inline_attr(self, name: str) -> Sequence[Expr]:
-        """The outputs of a subgraph attribute."""
+    def graph_attr(self, name: str) -> GraphProto:
+        """A subgraph attribute."""
         value = self._attr(name, None)
         if not isinstance(value, GraphProto):
             raise self._mistyped(name, "a graph")
-        return self.inline(value)
+        return value
 
     def flag(self, name: str, default: bool = False) -> bool:
         """An integer attribute that is a truth value."""
@@ -234,6 +236,10 @@ class Node:
     def squeeze(self, expr: Expr, *axes: int) -> Expr:
         """`expr` without these axes of extent 1."""
         return self.call("squeeze", expr, axis=tuple(axes))
+
+    def stack(self, parts: Sequence[Expr], axis: int) -> Expr:
+        """Tensors of one type side by side along a new axis."""
+        return self.call_tuple("stack", parts, axis=axis)
 
     def parts(self, expr: Expr, sizes: Sequence[int], axis: int) -> list[Expr]:
         """`expr` in parts of these sizes along an axis; itself where it is one."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from onnx import AttributeProto, GraphProto, NodeProto, defs
 
 from relaybuild.errors import UnsupportedError, UserError
+from relaybuild.frontend.onnx.definition import has_definition
 from relaybuild.frontend.onnx.registry import find_converter
 
 _SHOWN_NAMES = 3
@@ -74,10 +75,7 @@ def used_names(graph: GraphProto, nodes: Sequence[NodeProto]) -> set[str]:
 
 def check_supported(nodes: Sequence[NodeProto], opset: int, source: str) -> None:
     """Raise one UnsupportedError that lists every operator without a converter, its count and some of its nodes."""
-    missing: dict[str, list[str]] = {}
-    for node in nodes_within(nodes):
-        if find_converter(domain_of(node), node.op_type, opset) is None:
-            missing.setdefault(label(node), []).append(node_name(node))
+    missing = unsupported(nodes, opset)
     if not missing:
         return
     lines = "\n".join(f"  {name}: {_nodes(found)}" for name, found in sorted(missing.items()))
@@ -85,6 +83,16 @@ def check_supported(nodes: Sequence[NodeProto], opset: int, source: str) -> None
     raise UnsupportedError(
         f"the model uses {what} that relaybuild does not support in opset {opset}:\n{lines}", where=source
     )
+
+
+def unsupported(nodes: Sequence[NodeProto], opset: int) -> dict[str, list[str]]:
+    """Operators that have neither a converter nor a definition by others, and the names of their nodes."""
+    missing: dict[str, list[str]] = {}
+    for node in nodes_within(nodes):
+        domain = domain_of(node)
+        if find_converter(domain, node.op_type, opset) is None and not has_definition(node.op_type, domain, opset):
+            missing.setdefault(label(node), []).append(node_name(node))
+    return missing
 
 
 def check_signature(node: NodeProto, opset: int) -> None:

@@ -14,6 +14,8 @@ from relaybuild.ir.expr import Expr
 @converter("Attention", since=23)
 def attention(node: Node) -> list[Expr]:
     """softmax(Q K' * scale + mask) V over heads, with cached keys and values before the given ones."""
+    if node.find(6) is not None or any(node.int_attr(f"{side}_window_size", -1) >= 0 for side in ("left", "right")):
+        raise node.unsupported("Attention within windows or over padded keys")
     query = _heads(node, 0, "q_num_heads")
     key, value = _cached(node, 1, 4), _cached(node, 2, 5)
     scores = _scores(node, query, key)

@@ -14,10 +14,10 @@ def if_(node: Node) -> Sequence[Expr]:
     """The branch that a constant condition takes, or both, whose outputs must be of the same types."""
     cond = node.get(0)
     if node.folder.is_closed(cond):
-        return node.inline_attr("then_branch" if node.scalar(0, "cond") else "else_branch")
+        return node.inline(node.graph_attr("then_branch" if node.scalar(0, "cond") else "else_branch"), {})
     if cond.tensor_type.num_elements != 1:
         raise node.fail(f"'cond' (input 0) has shape {node.shape(0)}, expected a scalar")
-    then, other = (Tuple(node.inline_attr(name), node.span) for name in ("then_branch", "else_branch"))
+    then, other = (Tuple(node.inline(node.graph_attr(name), {}), node.span) for name in ("then_branch", "else_branch"))
     for number, (left, right) in enumerate(zip(then.fields, other.fields)):
         if left.checked_type != right.checked_type:
             raise node.fail(

@@ -125,6 +125,25 @@ def _reduction(node: Node) -> str:
     return known[name]
 
 
+@converter("NonZero")
+def non_zero(node: Node) -> Expr:
+    """Where elements of a value that is known at import are not zero: how many there are is a shape."""
+    return node.const(np.array(np.nonzero(node.numbers(0, "X"))), "int64")
+
+
+@converter("Compress")
+def compress(node: Node) -> Expr:
+    """The slices along an axis, or the elements, for which a condition that is known at import holds."""
+    places = np.flatnonzero(node.numbers(1, "condition"))
+    if "axis" not in node.attrs:
+        return node.call(
+            "take", node.reshape(node.get(0), (math.prod(node.shape(0)),)), node.const(places, "int64"), axis=0
+        )
+    return node.call(
+        "take", node.get(0), node.const(places, "int64"), axis=node.axis(node.int_attr("axis"), node.rank(0))
+    )
+
+
 @converter("OneHot")
 def one_hot(node: Node) -> Expr:
     """Indices from -depth to depth - 1; others give a row of the off value."""

@@ -218,7 +218,15 @@ def depth_to_space(node: Node) -> Expr:
 
 @converter("SpaceToDepth")
 def space_to_depth(node: Node) -> Expr:
-    return node.call("nn.space_to_depth", node.get(0), block_size=node.int_attr("blocksize"))
+    block, mode = node.int_attr("blocksize"), node.str_attr("mode", "DCR")
+    if mode not in ("DCR", "CRD"):
+        raise node.fail(f"mode is '{mode}', expected 'DCR' or 'CRD'")
+    result = node.call("nn.space_to_depth", node.get(0), block_size=block)
+    if mode == "DCR":
+        return result
+    batch, channels, *image = result.tensor_type.static_shape
+    by_place = node.reshape(result, (batch, block * block, channels // (block * block), *image))
+    return node.reshape(node.transpose(by_place, (0, 2, 1, 3, 4)), (batch, channels, *image))
 
 
 @converter("Trilu")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
 
 from relaybuild.frontend.onnx.node import Node
 from relaybuild.frontend.onnx.ops import _planes
@@ -182,6 +185,64 @@ def _pool(node: Node, name: str, **attrs: object) -> Expr:
     if len(window.kernel) == 3:
         return node.cast(_planes.pooled(node, data, window, pool), dtype)
     return _from_2d(node, node.cast(pool(_to_2d(node, data), window.to_2d()), dtype))
+
+
+@converter("LpPool")
+def lp_pool(node: Node) -> Expr:
+    """(sum of |x|**p in a window)**(1/p); what lies beyond the data counts as zeros."""
+    order, extents = node.int_attr("p", 2), node.shape(0)[2:]
+    window = _window(node, node.ints_attr("kernel_shape"), extents)
+    pads = list(window.pads)
+    for axis, (extent, size) in enumerate(zip(extents, window.kernel)):
+        stride, covered = window.strides[axis], (size - 1) * window.dilations[axis] + 1
+        spare = (extent + pads[axis] + pads[axis + len(extents)] - covered) % stride
+        if node.flag("ceil_mode") and spare:
+            pads[axis + len(extents)] += stride - spare
+    widths = ((0, 0), (0, 0), *((pads[axis], pads[axis + len(extents)]) for axis in range(len(extents))))
+    powers = node.call("nn.pad", _power(node, node.call("abs", node.get(0)), order), pad_width=widths)
+    attrs = {name: value for name, value in node.attrs.items() if name in ("kernel_shape", "strides", "dilations")}
+    means = _pool(replace(node, inputs=(powers,), attrs=attrs), "nn.avg_pool2d", count_include_pad=True)
+    return _power(node, node.call("multiply", means, node.like(math.prod(window.kernel), means)), 1 / order)
+
+
+@converter("GlobalLpPool")
+def global_lp_pool(node: Node) -> Expr:
+    order = node.int_attr("p", 2)
+    powers = _power(node, node.call("abs", node.get(0)), order)
+    return _power(node, node.call("sum", powers, axis=tuple(range(2, node.rank(0))), keepdims=True), 1 / order)
+
+
+def _power(node: Node, data: Expr, exponent: float) -> Expr:
+    if exponent == 1:
+        return data
+    if exponent == 2:
+        return node.call("multiply", data, data)
+    return node.call("sqrt", data) if exponent == 0.5 else node.call("power", data, node.like(exponent, data))
+
+
+@converter("Col2Im", since=18)
+def col2im(node: Node) -> Expr:
+    """Columns, a block each, summed where blocks overlap: a transposed convolution in which a channel is one place."""
+    image, block = node.ints(1, "image_shape"), node.ints(2, "block_shape")
+    batch, rows, columns = node.shape(0)
+    size = math.prod(block)
+    if len(image) != len(block) or rows % size:
+        raise node.fail(f"{rows} rows are no blocks of shape {block} in an image of shape {image}")
+    strides, dilations = (node.ints_attr(name, (1,) * len(block)) for name in ("strides", "dilations"))
+    pads = node.ints_attr("pads", (0,) * (2 * len(block)))
+    spans = [
+        extent + pads[axis] + pads[axis + len(block)] - (block[axis] - 1) * dilations[axis] - 1
+        for axis, extent in enumerate(image)
+    ]
+    counts = tuple(span // stride + 1 for span, stride in zip(spans, strides))
+    if math.prod(counts) != columns:
+        raise node.fail(f"there are {columns} columns, expected {math.prod(counts)}: {counts} blocks")
+    channels, dtype = rows // size, node.dtype(0)
+    places = np.tile(np.eye(size).reshape(size, 1, *block), (channels, *(1,) * (len(block) + 1)))
+    data = node.reshape(node.get(0), (batch, rows, *counts))
+    attrs = {"group": channels, "strides": strides, "dilations": dilations, "pads": pads}
+    attrs["output_padding"] = tuple(span % stride for span, stride in zip(spans, strides))
+    return conv_transpose(replace(node, inputs=(data, node.const(places, dtype)), attrs=attrs))
 
 
 @converter("GlobalAveragePool")
