@@ -53,6 +53,8 @@ def definition_of(node: NodeProto, domain: str, opset: int, inputs: Sequence[Ten
 
 def _schema(op_type: str, domain: str, opset: int) -> Any | None:
     """The operator's schema, whose functions onnx's own stubs leave out."""
+    if not isinstance(op_type, str):  # it is no text, as protobuf has it
+        return None
     return defs.get_schema(op_type, opset, domain) if defs.has(op_type, opset, domain) else None
 
 

@@ -23,15 +23,15 @@ def loop(node: Node) -> Sequence[Expr]:
     found = _Loop(node, node.graph_attr("body"), [node.get(index) for index in range(2, len(node.inputs))])
     found.check()
     most, is_on = found.known_limits()
-    collects = any(node.outputs[len(found.states) :])
-    if (most == 0 or is_on is False) and not collects:
-        return found.states
+    if most == 0 or is_on is False:
+        return [*found.states, *found.nothing_collected()]
     if most is not None and is_on and (result := found.written_out(most)) is not None:
         return result
-    if collects:
+    if any(node.outputs[len(found.states) :]):
+        why = "is large" if most is not None and is_on else "is computed from the model's inputs"
         raise node.unsupported(
-            "a loop whose number of steps is computed from the model's inputs, or is large or zero, and which collects"
-            f" values of its steps (output {len(found.states)} and on)"
+            f"a loop whose number of steps {why}, and which collects values of them (output {len(found.states)} and"
+            " on),"
         )
     return found.called()
 
@@ -65,7 +65,7 @@ class _Loop:
         return most, is_on
 
     def written_out(self, most: float) -> Sequence[Expr] | None:
-        """The outputs by all steps; None where it is not known how many there are, or where there are none or many."""
+        """The outputs by all steps; None where it is not known how many there are, or where there are many."""
         states, collected = self.states, []
         step, budget = 0, _MOST_NODES
         while step < most:
@@ -79,9 +79,16 @@ class _Loop:
                 return None
             if step < most and not self.node.folder.evaluate(go):
                 break
-        if not collected:
-            return None
         return [*states, *(self.node.stack(parts, 0) for parts in zip(*collected))]
+
+    def nothing_collected(self) -> Sequence[Expr]:
+        """What no step has collected: tensors without elements, of the shapes that a step would give."""
+        node, count = self.node, len(self.states)
+        if not any(node.outputs[count:]):
+            return []
+        _, _, first = self.step(node.const(0, "int64"), node.const(True, "bool"), self.states, {})
+        kinds = [each.tensor_type for each in first]
+        return [node.call("full", shape=(0, *kind.static_shape), fill_value=0, dtype=kind.dtype) for kind in kinds]
 
     def called(self) -> Sequence[Expr]:
         """The states, by a function that calls itself for the next step, in whose place the host has a loop."""

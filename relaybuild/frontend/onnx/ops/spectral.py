@@ -24,7 +24,7 @@ def dft(node: Node) -> Expr:
     else:
         along = -2 if node.find(2) is None else int(node.scalar(2, "axis"))
     axis = node.axis(along, rank)
-    if axis == rank - 1:
+    if rank < 2 or axis == rank - 1:
         raise node.fail("axis is the last one, which holds real and imaginary parts")
     order = (*(other for other in range(rank) if other not in (axis, rank - 1)), axis, rank - 1)
     data = node.transpose(node.get(0), order)
@@ -40,6 +40,8 @@ def dft(node: Node) -> Expr:
 @converter("STFT", since=17)
 def stft(node: Node) -> Expr:
     """(batch, signal, 1 or 2) to (batch, frames, frequencies, 2)."""
+    if node.rank(0) != 3 or (node.find(2) is not None and node.rank(2) != 1):
+        raise node.fail(f"the signal has rank {node.rank(0)}, expected 3, and a window rank 1")
     _, length, parts = node.shape(0)
     step, window = int(node.scalar(1, "frame_step")), node.find(2)
     if node.find(3) is not None:
@@ -63,9 +65,13 @@ def mel_weight_matrix(node: Node) -> Expr:
     names = ("num_mel_bins", "dft_length", "sample_rate", "lower_edge_hertz", "upper_edge_hertz")
     count, length, rate, low, high = (node.scalar(index, name) for index, name in enumerate(names))
     count, bins = int(count), int(length) // 2 + 1
+    if count < 1 or length < 1 or rate <= 0 or min(low, high) < 0:
+        raise node.fail(f"{count} filters of {length} samples from {low} to {high} Hz at a rate of {rate} Hz")
     ends = 2595 * np.log10(1 + np.array([low, high]) / 700)
     mels = np.arange(count + 2) * ((ends[1] - ends[0]) / (count + 2)) + ends[0]
     edges = ((int(length) + 1) * (700 * (10 ** (mels / 2595) - 1)) // rate).astype(np.int64)
+    if not 0 <= edges[0] <= edges[-1] < bins:
+        raise node.fail(f"filters from {low} to {high} Hz do not fit a spectrum of {bins} bins at a rate of {rate} Hz")
     matrix = np.zeros((bins, count))
     for column, (left, middle, right) in enumerate(zip(edges, edges[1:], edges[2:])):
         if middle == left:

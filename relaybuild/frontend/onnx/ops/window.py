@@ -190,7 +190,7 @@ def _pool(node: Node, name: str, **attrs: object) -> Expr:
 @converter("LpPool")
 def lp_pool(node: Node) -> Expr:
     """(sum of |x|**p in a window)**(1/p); what lies beyond the data counts as zeros."""
-    order, extents = node.int_attr("p", 2), node.shape(0)[2:]
+    order, extents = _order(node), node.shape(0)[2:]
     window = _window(node, node.ints_attr("kernel_shape"), extents)
     pads = list(window.pads)
     for axis, (extent, size) in enumerate(zip(extents, window.kernel)):
@@ -207,9 +207,16 @@ def lp_pool(node: Node) -> Expr:
 
 @converter("GlobalLpPool")
 def global_lp_pool(node: Node) -> Expr:
-    order = node.int_attr("p", 2)
+    order = _order(node)
     powers = _power(node, node.call("abs", node.get(0)), order)
     return _power(node, node.call("sum", powers, axis=tuple(range(2, node.rank(0))), keepdims=True), 1 / order)
+
+
+def _order(node: Node) -> int:
+    order = node.int_attr("p", 2)
+    if order < 1:
+        raise node.fail(f"attribute 'p' is {order}, expected a positive number")
+    return order
 
 
 def _power(node: Node, data: Expr, exponent: float) -> Expr:
@@ -224,12 +231,16 @@ def _power(node: Node, data: Expr, exponent: float) -> Expr:
 def col2im(node: Node) -> Expr:
     """Columns, a block each, summed where blocks overlap: a transposed convolution in which a channel is one place."""
     image, block = node.ints(1, "image_shape"), node.ints(2, "block_shape")
+    if node.rank(0) != 3:
+        raise node.fail(f"data has rank {node.rank(0)}, expected 3")
     batch, rows, columns = node.shape(0)
     size = math.prod(block)
-    if len(image) != len(block) or rows % size:
+    if min(block, default=0) < 1 or len(image) != len(block) or rows % size:
         raise node.fail(f"{rows} rows are no blocks of shape {block} in an image of shape {image}")
-    strides, dilations = (node.ints_attr(name, (1,) * len(block)) for name in ("strides", "dilations"))
+    strides, dilations = (_per_axis(node, name, len(block)) for name in ("strides", "dilations"))
     pads = node.ints_attr("pads", (0,) * (2 * len(block)))
+    if len(pads) != 2 * len(block):
+        raise node.fail(f"attribute 'pads' is {pads}, expected {2 * len(block)} numbers")
     spans = [
         extent + pads[axis] + pads[axis + len(block)] - (block[axis] - 1) * dilations[axis] - 1
         for axis, extent in enumerate(image)
