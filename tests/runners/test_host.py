@@ -13,11 +13,9 @@ from runners.compiled import Batch, target_params
 SIZE = 100
 """Cases in one library."""
 
-_SEVERAL = "needs a template that walks a row in order"
 _TYPES = "the templates of convolutions and pools are for float32"
 
 UNSUPPORTED = {
-    **dict.fromkeys(("argsort", "scatter_elements", "scatter_nd", "sort", "topk"), _SEVERAL),
     "nn.adaptive_avg_pool2d-0": "windows of different sizes",
     "nn.adaptive_avg_pool2d-2": "windows of different sizes",
     "nn.conv2d-7": _TYPES,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from math import prod
 from typing import Any
@@ -40,11 +40,9 @@ def legalize(function: Function, known: Legalized | None = None) -> Function:
 
 
 def _decomposed(node: Expr) -> Expr:
-    """What the operator itself says it is in terms of others; of a tuple that comes out of that, a field is taken."""
-    if isinstance(node, TupleGetItem) and isinstance(node.tuple_value, Tuple):
-        return node.tuple_value.fields[node.index]
+    """What the operator itself says it is in terms of others."""
     if not isinstance(node, Call) or isinstance(node.op, Expr):
-        return node
+        return _field(node)
     if node.op.static_form is not None:
         raise UnsupportedError(
             f"'{node.op_name}' over shapes that are not known when the host compiles: run DynamicToStatic, or fix them",
@@ -55,9 +53,16 @@ def _decomposed(node: Expr) -> Expr:
     return node.op.decompose(node)
 
 
+def _field(node: Expr) -> Expr:
+    """Of a tuple that an operator has become, a field is taken."""
+    if isinstance(node, TupleGetItem) and isinstance(node.tuple_value, Tuple):
+        return node.tuple_value.fields[node.index]
+    return node
+
+
 def _apply(node: Expr) -> Expr:
     if not isinstance(node, Call):
-        return node
+        return _field(node)
     rule = _RULES.get(node.op_name)
     return rule(node) if rule is not None else node
 
@@ -363,7 +368,96 @@ def _running_sums_of_rows(call: Call, rows: Expr, exclusive: bool, reverse: bool
     return _op(call, "strided_slice", whole, begin=(0,), end=(length,), strides=(1,), axes=(1,))
 
 
+def _ordered(call: Call) -> Expr:
+    """Places of elements along the last dimension, in int64, and the elements taken from there."""
+    attrs, data = _attrs(call), call.args[0].tensor_type
+    count = getattr(attrs, "k", 0)
+    axis, extent = attrs.axis % data.rank, data.static_shape[attrs.axis % data.rank]
+    count = count if count > 0 else extent
+    wanted = getattr(attrs, "ret_type", "values" if call.op_name == "sort" else "indices")
+    is_native = call.op_name == "topk" and axis == data.rank - 1 and wanted == "indices" and attrs.dtype == "int64"
+    if is_native and data.dtype not in _WIDE:
+        return call
+    order = (*(each for each in range(data.rank) if each != axis), axis)
+    back = tuple(order.index(each) for each in range(data.rank))
+    moved = _cast(call, _transposed(call, call.args[0], order), _WIDE.get(data.dtype, data.dtype))
+    found = _op(call, "topk", moved, k=count, axis=-1, is_ascend=attrs.is_ascend, ret_type="indices", dtype="int64")
+    places = _transposed(call, found, back)
+    indices = _cast(call, places, getattr(attrs, "dtype", "int64"))
+    if wanted == "indices":
+        return indices
+    elements = _op(call, "gather", call.args[0], places, axis=axis)
+    return elements if wanted == "values" else Tuple([elements, indices], call.span)
+
+
+def _transposed(call: Call, data: Expr, axes: tuple[int, ...]) -> Expr:
+    return data if axes == tuple(sorted(axes)) else _op(call, "transpose", data, axes=axes)
+
+
+def _scattered_elements(call: Call) -> Expr:
+    """Elements of the flattened data at places computed of all positions."""
+    data, indices = call.args[0].tensor_type, call.args[1].tensor_type
+    axis = _attrs(call).axis % data.rank
+    parts = [
+        _cast(call, call.args[1], "int64") if dimension == axis else _counted(call, dimension, indices.static_shape)
+        for dimension in range(data.rank)
+    ]
+    place = _linear(call, parts, data.static_shape, [axis])
+    return _scattered_rows(call, (prod(data.static_shape), 1), place, _attrs(call).reduction)
+
+
+def _scattered_nd(call: Call) -> Expr:
+    """Rows at places computed of tuples of positions."""
+    data, indices = call.args[0].tensor_type, call.args[1].tensor_type
+    depth = indices.static_shape[-1]
+    extents, size = data.static_shape[:depth], prod(data.static_shape[depth:])
+    if depth == 1 and data.rank == 2 and indices.rank == 2 and indices.dtype == "int64":
+        return call
+    if not depth:
+        place: Expr = const(np.zeros(indices.static_shape[:-1], np.int64))
+    else:
+        tuples = _cast(call, call.args[1], "int64")
+        columns = [_op(call, "take", tuples, const(np.int64(number)), axis=indices.rank - 1) for number in range(depth)]
+        place = _linear(call, columns, extents, range(depth))
+    return _scattered_rows(call, (prod(extents), size), place, _attrs(call).mode)
+
+
+def _counted(call: Call, dimension: int, shape: Sequence[int]) -> Expr:
+    """The position along a dimension, which broadcasts to `shape`."""
+    places = _op(call, "arange", stop=shape[dimension], dtype="int64")
+    return _op(call, "reshape", places, newshape=tuple(n if each == dimension else 1 for each, n in enumerate(shape)))
+
+
+def _linear(call: Call, positions: Sequence[Expr], shape: Sequence[int], given: Sequence[int]) -> Expr:
+    """The place of positions in a tensor of this shape, row by row; -1 where one of those `given` is outside."""
+    place: Expr = const(np.int64(0))
+    is_inside: Expr = const(np.bool_(True))
+    for dimension, (position, extent) in enumerate(zip(positions, shape)):
+        place = _op(call, "add", _op(call, "multiply", place, const(np.int64(extent))), position)
+        if dimension in given:
+            least = _op(call, "greater_equal", position, const(np.int64(0)))
+            most = _op(call, "less", position, const(np.int64(extent)))
+            is_inside = _op(call, "logical_and", is_inside, _op(call, "logical_and", least, most))
+    return _op(call, "where", is_inside, place, const(np.int64(-1)))
+
+
+def _scattered_rows(call: Call, rows: tuple[int, int], place: Expr, mode: str) -> Expr:
+    data, updates = call.args[0], call.args[2]
+    shape, count = data.tensor_type.static_shape, place.tensor_type.num_elements
+    if not prod(rows) or not count:
+        return data
+    places = _op(call, "reshape", place, newshape=(count, 1))
+    matrix = _op(call, "reshape", data, newshape=rows)
+    new = _op(call, "reshape", updates, newshape=(count, rows[1]))
+    return _op(call, "reshape", _op(call, "scatter_nd", matrix, places, new, mode=mode), newshape=shape)
+
+
 _RULES: dict[str, Rule] = {
+    "scatter_elements": _scattered_elements,
+    "scatter_nd": _scattered_nd,
+    "sort": _ordered,
+    "argsort": _ordered,
+    "topk": _ordered,
     "cumsum": _running_sum,
     "nn.softmax": _softmax,
     "nn.log_softmax": _softmax,

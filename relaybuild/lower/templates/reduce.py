@@ -333,6 +333,11 @@ def _initial(reduction: Reduction) -> str:
     return _INITIAL[reduction.combine]
 
 
+def combined(combine: str, total: str, value: str, dtype: str) -> str:
+    """The C text of a scalar combined with another by a reduction's name."""
+    return _combine(combine, total, value, vector=False, dtype=dtype)
+
+
 def _combine(combine: str, total: str, value: str, *, vector: bool, dtype: str = "float32") -> str:
     if combine in ("sum", "prod"):
         operator = "+" if combine == "sum" else "*"

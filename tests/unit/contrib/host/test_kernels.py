@@ -312,6 +312,44 @@ def moved(r: Random, batch: Batch) -> Expr:
     return finish(r, batch, call("abs", x) if r.chance(0.3) else x)
 
 
+def ordered(r: Random, batch: Batch) -> Expr:
+    """Sorted rows and columns, with many equal elements, and the first of them."""
+    shape = tuple(int(str(r.of(1, 2, 3, 16, 17, 40, 300))) for _ in range(r.number(1, 2)))
+    x: Expr = batch.input(np.round(2 * r.real(*shape)))
+    if r.chance(0.4):
+        x = call("transpose", call("negative", x))
+    axis, ascending = r.number(-1, len(shape) - 1), r.chance()
+    match r.number(0, 3):
+        case 0:
+            return call("sort", x, axis=axis, is_ascend=ascending)
+        case 1:
+            return call("argsort", x, axis=axis, is_ascend=ascending, dtype=str(r.of("int32", "int64")))
+        case 2:
+            return call("nn.relu", call("sort", x, axis=axis, is_ascend=ascending))
+    count = r.number(1, shape_of(x)[axis])
+    return call("topk", x, k=count, axis=axis, is_ascend=ascending, ret_type=str(r.of("values", "indices")))
+
+
+def scattered(r: Random, batch: Batch) -> Expr:
+    """Updates at computed places, of which some are outside."""
+    shape = tuple(int(str(r.of(1, 2, 5, 17, 40))) for _ in range(r.number(1, 3)))
+    x: Expr = batch.input(r.real(*shape))
+    mode = str(r.of("update", "add", "mul", "min", "max"))
+    if r.chance():
+        axis = r.number(0, len(shape) - 1)
+        extents = tuple(r.number(1, extent) for extent in shape)
+        indices = r.generator.integers(-1, shape[axis] + 1, extents)
+        value = call(
+            "scatter_elements", x, batch.input(indices), batch.input(r.real(*extents)), axis=axis, reduction=mode
+        )
+    else:
+        depth, count = r.number(1, len(shape)), r.number(1, 30)
+        indices = np.stack([r.generator.integers(-1, extent + 1, count) for extent in shape[:depth]], 1)
+        updates = batch.input(r.real(count, *shape[depth:]))
+        value = call("scatter_nd", x, batch.input(indices), updates, mode=mode)
+    return call("nn.relu", value) if r.chance(0.3) else value
+
+
 KINDS: dict[str, Callable[[Random, Batch], Expr]] = {
     "convolution": convolution,
     "narrow": narrow,
@@ -325,6 +363,8 @@ KINDS: dict[str, Callable[[Random, Batch], Expr]] = {
     "resize": resize,
     "joined": joined,
     "moved": moved,
+    "ordered": ordered,
+    "scattered": scattered,
 }
 FEWER = {"winograd": 2}
 
