@@ -85,9 +85,9 @@ class Anchor:
 
     `needs(call, is_weight, setting)` says for each argument how it is read, where `is_weight[k]` tells whether argument
     k is known when the library is built. `blocked(call)` tells whether the result lies in channel blocks;
-    `writes_halo` whether the template writes zeros around it, where its users want a halo; `loads` what
-    may be computed on the way of a `Loaded` argument: nothing, a change of place, or arithmetic too (where the template
-    reads each element once).
+    `writes_halo` whether the template writes zeros around it, where its users want a halo; `widens` whether numbers of
+    half precision are to be given to it in single precision; `loads` what may be computed on the way of a `Loaded`
+    argument: nothing, a change of place, or arithmetic too (where the template reads each element once).
     """
 
     ops: tuple[str, ...]
@@ -95,6 +95,7 @@ class Anchor:
     lower: Callable[[Site], Kernel]
     blocked: Callable[[Call], bool] = lambda call: False
     writes_halo: bool = False
+    widens: bool = False
     loads: Literal["nothing", "place", "arithmetic"] = "nothing"
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from relaybuild.contrib.host.anchor import all_anchors
 from relaybuild.contrib.host.values import slice_starts
 from relaybuild.dataclass import dataclass
 from relaybuild.errors import UnsupportedError
@@ -63,8 +64,19 @@ def _field(node: Expr) -> Expr:
 def _apply(node: Expr) -> Expr:
     if not isinstance(node, Call):
         return _field(node)
-    rule = _RULES.get(node.op_name)
-    return rule(node) if rule is not None else node
+    return _RULES.get(node.op_name, _widened)(node)
+
+
+def _widened(call: Call) -> Expr:
+    """What an operator computes in single precision of numbers of half precision, where its template wants that."""
+    anchor, attrs = all_anchors().get(call.op_name), _attrs(call)
+    if anchor is None or not anchor.widens or not any(each.tensor_type.dtype in _WIDE for each in (*call.args, call)):
+        return call
+    if getattr(attrs, "out_dtype", ""):
+        attrs = replace(attrs, out_dtype="")
+    types = [argument.tensor_type.dtype for argument in call.args]
+    args = [_cast(call, argument, _WIDE.get(dtype, dtype)) for argument, dtype in zip(call.args, types)]
+    return _cast(call, Call(call.op, args, attrs, call.span), call.tensor_type.dtype)
 
 
 def _attrs(call: Call) -> Any:

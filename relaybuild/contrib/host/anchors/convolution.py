@@ -211,4 +211,6 @@ def _shared_blocks(group: int) -> int:
     return 1 if rest else max(count for count in (1, 2, 3, 4) if whole % count == 0)
 
 
-ANCHORS = (Anchor(("nn.conv2d", "nn.conv2d_transpose"), needs, lower, blocked=has_many_outputs, writes_halo=True),)
+ANCHORS = (
+    Anchor(("nn.conv2d", "nn.conv2d_transpose"), needs, lower, blocked=has_many_outputs, writes_halo=True, widens=True),
+)

@@ -43,7 +43,10 @@ def _always(call: Call) -> bool:
     return True
 
 
-ANCHORS = (
-    Anchor(("nn.max_pool2d", "nn.avg_pool2d"), needs, lower_window, blocked=_always, writes_halo=True),
-    Anchor(("nn.global_avg_pool2d", "nn.global_max_pool2d"), needs, lower_global, blocked=_always, writes_halo=True),
+ANCHORS = tuple(
+    Anchor(names, needs, lowered, blocked=_always, writes_halo=True, widens=True)
+    for names, lowered in (
+        (("nn.max_pool2d", "nn.avg_pool2d"), lower_window),
+        (("nn.global_avg_pool2d", "nn.global_max_pool2d"), lower_global),
+    )
 )

@@ -36,14 +36,14 @@ def _is_single(call: Call) -> bool:
 
 
 def _lower_elements(site: Site) -> Kernel:
-    """One element of the result at a time, in the result's type, halves in single precision."""
+    """One element of the result at a time, in the result's type."""
     call = site.call
     dense = call.op_name == "nn.dense"
     left_shape, right_shape = (argument.tensor_type.static_shape for argument in call.args)
     transpose_left = not dense and bool(getattr(call.attrs, "transpose_a", False))
     transpose_right = dense or bool(getattr(call.attrs, "transpose_b", False))
     depth = left_shape[-2] if transpose_left else left_shape[-1]
-    dtype = "float32" if call.tensor_type.dtype == "float16" else call.tensor_type.dtype
+    dtype = call.tensor_type.dtype
 
     def element(scalars: ScalarBuilder, out: Sequence[IndexLike], inner: Sequence[IndexLike]) -> ScalarExpr:
         row, column, k = out[-2:-1], out[-1], inner[0]
@@ -102,4 +102,4 @@ def _broadcast(index: Sequence[IndexLike], shape: Sequence[int]) -> list[IndexLi
     return [0 if extent == 1 else position for position, extent in zip(tail, shape)]
 
 
-ANCHORS = (Anchor(("nn.dense", "nn.matmul"), needs, lower),)
+ANCHORS = (Anchor(("nn.dense", "nn.matmul"), needs, lower, widens=True),)

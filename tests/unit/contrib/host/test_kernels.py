@@ -420,6 +420,30 @@ def test_what_windows_read_around_an_image_is_zero(target: str, channels: int) -
 
 
 @pytest.mark.parametrize("target", target_params())
+def test_halves_are_computed_in_single_precision(target: str) -> None:
+    generator = np.random.default_rng(2)
+    batch = Batch()
+
+    def half(*shape: int) -> Array:
+        return generator.normal(size=shape).astype("float16")
+
+    image = batch.input(half(1, 5, 9, 9))
+    values = {
+        "convolution": call("nn.conv2d", image, weight(half(7, 5, 3, 3)), padding=1),
+        "groups": call("nn.conv2d", image, weight(half(5, 1, 3, 3)), groups=5),
+        "widened": call("nn.conv2d", image, weight(half(7, 5, 1, 1)), out_dtype="float32"),
+        "transposed": call("nn.conv2d_transpose", image, weight(half(5, 4, 2, 2)), strides=2),
+        "maximum": call("nn.max_pool2d", image, pool_size=3),
+        "mean": call("nn.global_avg_pool2d", image),
+        "product": call("nn.matmul", batch.input(half(3, 20)), weight(half(20, 17))),
+        "dense": call("nn.dense", batch.input(half(3, 20)), batch.input(half(17, 20))),
+    }
+    for name, value in values.items():
+        batch.add(name, value, 2e-3)
+    batch.compare(target)
+
+
+@pytest.mark.parametrize("target", target_params())
 def test_indices_that_come_of_comparisons(target: str) -> None:
     """gcc 12 vectorises these loops, and takes a comparison for the index of what it gathers."""
     generator = np.random.default_rng(5)
