@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from math import frexp, inf
+from math import frexp, inf, isfinite
 from typing import ClassVar, TypeAlias
 
 import numpy as np
@@ -259,7 +259,8 @@ def _filling(node: Expr, *, effects: bool) -> float | None:
 def _gather_constants(node: Call, facts: _Facts) -> Expr:
     """(x + c) + d to x + (c + d), unless the sum of the constants is larger than both.
 
-    Not in float16, whose range a product of two constants leaves too easily.
+    Not in float16, whose range a product of two constants leaves too easily, and not where constants that stand inline
+    cancel or leave the middle of the range: that rounds on purpose.
     """
     dtype = node.tensor_type.dtype
     if dtype == "float16" or (facts.precise and dtype.startswith("float")):
@@ -271,9 +272,23 @@ def _gather_constants(node: Call, facts: _Facts) -> Expr:
     data, inner_constant = _split_constant(inner, facts)
     if inner_constant is None:
         return node
+    if dtype.startswith("float") and not _may_gather(node.op_name, inner_constant, outer_constant, facts):
+        return node
     gathered = call_op(node.op_name, [inner_constant, outer_constant], node.span)
     sizes = [_size(expr) for expr in (inner_constant, outer_constant)]
     return call_op(node.op_name, [data, gathered], node.span) if _size(gathered) <= max(sizes) else node
+
+
+def _may_gather(name: str, first: Expr, second: Expr, facts: _Facts) -> bool:
+    """Whether a sum or product of two numbers may stand for both; weights are not looked at."""
+    found = [_filling(facts.definitions.of(each), effects=facts.effects) for each in (first, second)]
+    if found[0] is None or found[1] is None:
+        return True
+    c, d = found[0], found[1]
+    if name == "add":
+        return isfinite(c + d) and abs(c + d) >= max(abs(c), abs(d))
+    sizes = [abs(value) for value in (c, d, c * d)]
+    return all(_LEAST <= size <= 1 / _LEAST for size in sizes) or (0 in sizes[:2] and max(sizes) <= 1 / _LEAST)
 
 
 def _split_constant(node: Call, facts: _Facts) -> tuple[Expr, Expr | None]:

@@ -13,7 +13,7 @@ from relaybuild.contrib.host.anchor import all_anchors
 from relaybuild.contrib.host.values import slice_starts
 from relaybuild.dataclass import dataclass
 from relaybuild.errors import UnsupportedError
-from relaybuild.ir.expr import Call, Expr, Function, Tuple, TupleGetItem, const
+from relaybuild.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, const
 from relaybuild.ir.op import call_op
 from relaybuild.ir.ops._resample import Axis
 from relaybuild.ir.ops.reduce import reduced_axes
@@ -464,7 +464,19 @@ def _scattered_rows(call: Call, rows: tuple[int, int], place: Expr, mode: str) -
     return _op(call, "reshape", _op(call, "scatter_nd", matrix, places, new, mode=mode), newshape=shape)
 
 
+def _power(call: Call) -> Expr:
+    """A root, whatever a C compiler takes a power of one half for: that of -0 is 0, and that of -inf inf."""
+    base, exponent = call.args
+    if not isinstance(exponent, Constant) or exponent.is_weight or exponent.data.size != 1:
+        return call
+    if exponent.data.item() != 0.5 or base.checked_type != call.checked_type:
+        return call
+    root = _op(call, "sqrt", _op(call, "add", base, _scalar(call, 0.0)))
+    return _op(call, "where", _op(call, "equal", base, _scalar(call, -np.inf)), _scalar(call, np.inf), root)
+
+
 _RULES: dict[str, Rule] = {
+    "power": _power,
     "scatter_elements": _scattered_elements,
     "scatter_nd": _scattered_nd,
     "sort": _ordered,

@@ -48,12 +48,13 @@ def reduce_log_sum(node: Node) -> Expr:
 
 @converter("ReduceLogSumExp")
 def reduce_log_sum_exp(node: Node) -> Expr:
-    """log(sum(exp(x - m))) + m with m the maximum, which does not overflow."""
+    """log(sum(exp(x - m))) + m, which does not overflow, with m the maximum, or 0 where that is no finite number."""
     data = node.get(0)
     axes, keepdims = _axes(node), node.flag("keepdims", True)
     if axes == ():
         return data
     largest = node.call("max", data, axis=axes, keepdims=True)
+    largest = node.call("where", node.call("isfinite", largest), largest, node.like(0, largest))
     powers = node.call("exp", node.call("subtract", data, largest))
     total = node.call("log", node.call("sum", powers, axis=axes, keepdims=True))
     result = node.call("add", total, largest)

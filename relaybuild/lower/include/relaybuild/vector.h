@@ -377,9 +377,10 @@ RB_INLINE rb_v rb_log(rb_v x) {
   return rb_select(RB_NOT_NUMBER(x), x, result);
 }
 
-/* 1 / (1 + e^-x), whose exponential is kept from overflowing: 6e-39 below -88. */
+/* 1 / (1 + e^-x), whose exponential is kept from overflowing: 0 below -88. */
 RB_INLINE rb_v rb_sigmoid(rb_v x) {
-  return 1.0f / (1.0f + rb_exp_falling(rb_smaller(rb_splat(88.0f), -x)));
+  rb_v result = 1.0f / (1.0f + rb_exp_falling(rb_smaller(rb_splat(88.0f), -x)));
+  return rb_select(RB_COMPARE(x, <, rb_splat(-88.0f)), rb_splat(0.0f), result);
 }
 
 /* Between -high and high, and NaN. */
