@@ -105,6 +105,29 @@ inline std::string ShapeText(Span<const int64_t> shape) {
   return text + ")";
 }
 
+/* Row-major without gaps; the stride of an extent of 1 means nothing. */
+inline bool IsCompact(const DLTensor &tensor) noexcept {
+  int64_t expected = 1;
+  for (int32_t i = tensor.ndim - 1; tensor.strides && i >= 0; --i) {
+    if (tensor.shape[i] != 1 && tensor.strides[i] != expected) {
+      return false;
+    }
+    expected *= tensor.shape[i];
+  }
+  return true;
+}
+
+/* What the address of a tensor's data is a multiple of. */
+inline std::size_t AlignmentOf(DLDataType type) noexcept {
+  const std::size_t bytes = (std::size_t{type.bits} + 7) / 8;
+  return type.code == kDLComplex ? bytes / 2 : std::max<std::size_t>(bytes, 1);
+}
+
+/* The address of the first element; 0 where there is none. */
+inline std::uintptr_t AddressOf(const DLTensor &tensor) noexcept {
+  return tensor.data ? reinterpret_cast<std::uintptr_t>(tensor.data) + tensor.byte_offset : 0;
+}
+
 inline std::string Quoted(const char *name) {
   return std::string("'") + name + "'";
 }
@@ -190,14 +213,14 @@ class Key {
 public:
   template <class I, std::enable_if_t<std::is_integral_v<I> || std::is_enum_v<I>, int> = 0>
   Key(I index) noexcept : index_(static_cast<int64_t>(index)) {}
-  Key(const char *name) noexcept : name_(name) {}
-  Key(std::string_view name) noexcept : name_(name) {}
-  Key(const std::string &name) noexcept : name_(name) {}
+  Key(const char *name) noexcept : Key(std::string_view(name)) {}
+  Key(std::string_view name) noexcept : name_(name), is_name_(true) {}
+  Key(const std::string &name) noexcept : Key(std::string_view(name)) {}
 
   /* The place among `infos`, or -1. */
   int32_t Find(TensorInfos infos) const noexcept {
     const auto count = static_cast<int64_t>(infos.size());
-    if (name_.data() == nullptr) {
+    if (!is_name_) {
       return static_cast<int32_t>(index_ >= 0 && index_ < count ? index_ : -1);
     }
     for (int64_t i = 0; i < count; ++i) {
@@ -209,16 +232,18 @@ public:
   }
 
   std::string Text() const {
-    return name_.data() ? "'" + std::string(name_) + "'" : std::to_string(index_);
+    return is_name_ ? "'" + std::string(name_) + "'" : std::to_string(index_);
   }
 
 private:
   std::string_view name_;
   int64_t index_ = 0;
+  bool is_name_ = false;
 };
 
 /* A view that a model reads. Without a shape, the elements have the shape that the model wants, which has to have as
- * many. A DLTensor is checked when the model runs; its shape and strides must be there until then. */
+ * many. A DLTensor is checked when it is set or the model runs with it; its shape and strides must be there until then.
+ */
 class ConstTensor {
 public:
   ConstTensor(const DLTensor &tensor) noexcept : tensor_(tensor), is_dlpack_(true) {}
@@ -605,11 +630,18 @@ private:
 
   /* Makes *out the tensor that `given` is for an input or output. */
   Status Resolve(int32_t index, const ConstTensor &given, DLTensor *out) const {
-    const TensorInfo info = Info(index);
+    const RbTensorInfo *info = Info(index).c();
+    Status status = given.is_dlpack_ ? CheckDlpack(index, given.tensor_) : CheckElements(index, given);
+    status = status.ok() ? CheckData(index, given.tensor_) : std::move(status);
     *out = given.tensor_;
-    if (given.is_dlpack_) {
-      return Status();
-    }
+    out->shape = const_cast<int64_t *>(info->shape);
+    out->strides = nullptr;
+    out->ndim = info->ndim;
+    return status;
+  }
+
+  Status CheckElements(int32_t index, const ConstTensor &given) const {
+    const TensorInfo info = Info(index);
     Status status = CheckType(index, given.tensor_.dtype);
     if (!status.ok()) {
       return status;
@@ -625,8 +657,46 @@ private:
                                               " elements, expected " + std::to_string(info.size()) + " for shape " +
                                               internal::ShapeText(info.shape()));
     }
-    out->shape = const_cast<int64_t *>(info.c()->shape);
-    out->ndim = info.c()->ndim;
+    return Status();
+  }
+
+  Status CheckDlpack(int32_t index, const DLTensor &tensor) const {
+    if (tensor.device.device_type != kDLCPU) {
+      return Status(Errc::invalid_tensor, Named(index) + " is on a device of DLPack type " +
+                                              std::to_string(tensor.device.device_type) + ", expected the CPU (1)");
+    }
+    Status status = CheckType(index, tensor.dtype);
+    return status.ok() ? CheckShape(index, tensor) : status;
+  }
+
+  Status CheckShape(int32_t index, const DLTensor &tensor) const {
+    const TensorInfo info = Info(index);
+    if (tensor.ndim < 0 || (tensor.ndim > 0 && !tensor.shape)) {
+      return Status(Errc::invalid_tensor, Named(index) + " has " + std::to_string(tensor.ndim) + " dimensions and " +
+                                              (tensor.shape ? "a" : "a null pointer as") + " shape");
+    }
+    const Span<const int64_t> shape(tensor.shape, static_cast<std::size_t>(tensor.ndim));
+    if (!std::equal(shape.begin(), shape.end(), info.shape().begin(), info.shape().end())) {
+      return Status(Errc::invalid_tensor, Named(index) + " has shape " + internal::ShapeText(shape) + ", expected " +
+                                              internal::ShapeText(info.shape()));
+    }
+    if (info.size() && !internal::IsCompact(tensor)) {
+      return Status(Errc::invalid_tensor, Named(index) + " has strides " +
+                                              internal::ShapeText({tensor.strides, shape.size()}) +
+                                              ", expected a row-major tensor without gaps");
+    }
+    return Status();
+  }
+
+  Status CheckData(int32_t index, const DLTensor &tensor) const {
+    if (Info(index).size() && !tensor.data) {
+      return Status(Errc::invalid_tensor, "the data of " + Named(index) + " is a null pointer");
+    }
+    const std::size_t alignment = internal::AlignmentOf(tensor.dtype);
+    if (internal::AddressOf(tensor) % alignment) {
+      return Status(Errc::invalid_tensor, "the data of " + Named(index) + " is not aligned to its element of " +
+                                              std::to_string(alignment) + " bytes");
+    }
     return Status();
   }
 
@@ -638,12 +708,21 @@ private:
       status = status.ok() ? Resolve(index, given, &tensor) : std::move(status);
       if (status.ok()) {
         Slot &slot = At(index);
+        // who gives a view of the instance's memory has no other
+        if (!OwnsData(index, tensor)) {
+          slot.memory.reset();
+        }
         slot.tensor = tensor;
-        slot.memory.reset();
         slot.is_set = true;
       }
       return status;
     });
+  }
+
+  /* Whether a tensor begins in the instance's memory for that input or output. */
+  bool OwnsData(int32_t index, const DLTensor &tensor) noexcept {
+    const auto begin = reinterpret_cast<std::uintptr_t>(At(index).memory.get());
+    return begin && internal::AddressOf(tensor) - begin < std::max<std::size_t>(Info(index).bytes(), 1);
   }
 
   /* Gives a slot memory of the instance where it has none: neither that nor, unless `replace`, some that was set. */

@@ -210,6 +210,56 @@ void RefusesWhatDoesNotFit() {
   Expect(sample.TryRun({in.x, in.bias}), Errc::ok, "");
 }
 
+/* A view of the instance's memory that is set is still there when the model runs, and can be taken from it. */
+void KeepsItsMemoryThatIsSet() {
+  const Numbers in(6);
+  Instance sample(sample_api());
+  const Span<float> x = sample.Input<float>("x");
+  std::copy(in.x.begin(), in.x.end(), x.begin());
+  sample.SetInput("x", x);
+  sample.SetInput("the bias", in.bias);
+  const Span<const float> y = sample.Output<float>("y");
+  sample.SetOutput("y", sample.OutputTensor("y"));
+  sample.Run();
+  Check(0.5f, in.x, in.bias, y, sample.Output<float>("total"));
+  CHECK(sample.Input<float>("x").data() == x.data());
+  DLManagedTensor *taken = sample.TakeOutput("y");
+  CHECK(taken->dl_tensor.data == y.data());
+  taken->deleter(taken);
+}
+
+/* Of an output that did not fit no view could be made. */
+void ChecksWhatIsSet() {
+  const auto kTensor = Errc::invalid_tensor;
+  std::vector<float> memory(kCount + 1);
+  int64_t shape[] = {2, 64}, strides[] = {64, 1}, short_shape[] = {3}, turned[] = {1, 2};
+  const DLTensor right{memory.data(), {kDLCPU, 0}, 2, {kDLFloat, 32, 1}, shape, strides, 0};
+  Instance sample(sample_api());
+  const auto refuses = [&](auto change, const char *message) {
+    DLTensor tensor = right;
+    change(&tensor);
+    Expect(sample.TrySetOutput("y", tensor), kTensor, message);
+    CHECK(sample.Output<float>("y").data() != memory.data());
+  };
+  refuses([&](DLTensor *y) { y->shape = short_shape, y->ndim = 1; }, "output 'y' has shape (3,), expected (2, 64)");
+  refuses([&](DLTensor *y) { y->shape = nullptr; }, "output 'y' has 2 dimensions and a null pointer as shape");
+  refuses([&](DLTensor *y) { y->ndim = -1; }, "output 'y' has -1 dimensions and a shape");
+  refuses([&](DLTensor *y) { y->dtype.bits = 64; }, "output 'y' has dtype float64, expected float32");
+  refuses([&](DLTensor *y) { y->strides = turned; },
+          "output 'y' has strides (1, 2), expected a row-major tensor without gaps");
+  refuses([&](DLTensor *y) { y->device.device_type = kDLCUDA; },
+          "output 'y' is on a device of DLPack type 2, expected the CPU (1)");
+  refuses([&](DLTensor *y) { y->data = nullptr; }, "the data of output 'y' is a null pointer");
+  refuses([&](DLTensor *y) { y->byte_offset = 1; }, "the data of output 'y' is not aligned to its element of 4 bytes");
+  Expect(sample.TrySetOutput("y", Tensor(static_cast<float *>(nullptr), kCount)), kTensor,
+         "the data of output 'y' is a null pointer");
+  sample.SetOutput("y", right);
+  shape[0] = 3;
+  CHECK(sample.Output<float>("y").data() == memory.data() && sample.OutputTensor("y").shape[0] == 2);
+  Expect(sample.TryInput<float>(std::string_view()).status(), Errc::invalid_argument,
+         "model 'sample' has no input '', its inputs are: 'x', 'the bias'");
+}
+
 /* Libraries that another release made. */
 void ReadsOtherReleases() {
   RbModelApi earlier = *sample_api();
@@ -343,6 +393,8 @@ int main(int count, char **) {
   RunsOnWhatWasSet();
   SpeaksDlpack();
   RefusesWhatDoesNotFit();
+  KeepsItsMemoryThatIsSet();
+  ChecksWhatIsSet();
   ReadsOtherReleases();
   Throws();
   IsAnErrorCode();
