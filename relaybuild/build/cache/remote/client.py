@@ -19,7 +19,16 @@ from relaybuild.build.cache.outcome import conflict_of
 from relaybuild.build.cache.record import RecordError, Result, UntrustedRecord
 from relaybuild.build.cache.remote.gate import Gate, LeftAlone
 from relaybuild.build.cache.remote.sealed import note_action, note_result, read_note, seal_result, unseal_result
-from relaybuild.build.cache.remote.transport import MAX_RECORD, RemoteFailure, Site, Transport, connect, is_overheard
+from relaybuild.build.cache.remote.transport import (
+    MAX_RECORD,
+    Description,
+    Reason,
+    RemoteFailure,
+    Site,
+    Transport,
+    connect,
+    is_overheard,
+)
 from relaybuild.build.cache.remote.workers import Workers
 from relaybuild.build.cache.settings import CacheSettings, Mode, RemoteSettings
 from relaybuild.dataclass import dataclass
@@ -192,7 +201,10 @@ class RemoteCache:
 
     def examine(self) -> dict[str, Any]:
         """What the server is and can, as JSON has it; `problems` are sentences."""
-        found = self._transport.describe()
+        try:
+            found = _asked(lambda server: server.describe(), self._transport)
+        except RemoteFailure as failure:
+            found = Description("unknown", can_read=False, problems=(str(failure),))
         problems = list(found.problems)
         if found.can_write is False and self.may_write:
             problems.append("the server takes nothing: results are read, none is kept")
@@ -328,10 +340,10 @@ class RemoteCache:
         self._write(lambda server: server.write_blob(digest, path))
 
     def _read(self, ask: Callable[[Transport], T]) -> T:
-        return self._gate.pass_through(lambda: ask(self._transport))
+        return self._gate.pass_through(lambda: _asked(ask, self._transport))
 
     def _write(self, ask: Callable[[Transport], T]) -> T:
-        return self._gate.pass_through(lambda: ask(self._transport), is_write=True)
+        return self._gate.pass_through(lambda: _asked(ask, self._transport), is_write=True)
 
     def _note_failure(self, error: Exception) -> None:
         """Count what went wrong, unless it is that nothing was asked, which is counted at the end."""
@@ -341,6 +353,16 @@ class RemoteCache:
 
     def _fail(self, reason: str, detail: str) -> None:
         self._journal.failed.append(Failed(reason, detail))
+
+
+def _asked(ask: Callable[[Transport], T], server: Transport) -> T:
+    """What a server answers. An error that a transport did not foresee comes of an answer that nobody foresaw."""
+    try:
+        return ask(server)
+    except (RemoteFailure, RecordError, BlobError, OSError):
+        raise
+    except Exception as error:
+        raise RemoteFailure(Reason.PROTOCOL, f"{type(error).__name__}: {error}") from error
 
 
 def _word(error: Exception) -> str:

@@ -12,6 +12,7 @@ import contextlib
 import http.client
 import io
 import os
+import re
 import socket
 import ssl
 import threading
@@ -35,6 +36,7 @@ _CHUNK = 1 << 16
 _MEBIBYTE = 1 << 20
 _PLACE = "{namespace}"
 _GONE = (404, 410)
+_NUMBER = re.compile("[0-9]{1,18}")
 _TRIAL = b"relaybuild cache doctor\n"
 _REASONS = {
     401: Reason.REFUSED,
@@ -169,8 +171,10 @@ class HttpTransport:
                 yield answer
             finally:
                 if not answer.drain():
+                    # a connection forgets an answer that ends with it
+                    answer.response.close()
                     connection.drop()
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, http.client.HTTPException, ValueError) as error:
             connection.drop()
             if isinstance(error, OSError) and error.filename is not None:
                 raise
@@ -323,8 +327,8 @@ class _Answer:
     @property
     def length(self) -> int:
         """Bytes of the content, as the head says; -1 if it does not."""
-        text = self.headers.get("Content-Length", "")
-        return int(text) if text.isdigit() and "Content-Encoding" not in self.headers else -1
+        size = _number(self.headers.get("Content-Length", ""))
+        return -1 if size is None or "Content-Encoding" in self.headers else size
 
     def expect_content(self) -> None:
         """Raise RemoteFailure unless this is what was asked for."""
@@ -369,15 +373,20 @@ class _Answer:
 def _retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds to wait, as a head says: a number, or a time."""
     text = headers.get("Retry-After", "").strip()
-    if text.isdigit():
-        return float(text)
+    if (seconds := _number(text)) is not None:
+        return float(seconds)
     try:
         return max(parsedate_to_datetime(text).timestamp() - time.time(), 0.0) if text else None
-    except ValueError:
+    except (ValueError, TypeError, OverflowError, IndexError):
         return None
 
 
-def _failure(error: OSError | http.client.HTTPException, has_met: bool) -> RemoteFailure:
+def _number(text: str) -> int | None:
+    """What a field of a head says that is a number; None where it is none that means something."""
+    return int(text) if _NUMBER.fullmatch(text) else None
+
+
+def _failure(error: OSError | http.client.HTTPException | ValueError, has_met: bool) -> RemoteFailure:
     text = str(error) or type(error).__name__
     if isinstance(error, TimeoutError):
         return RemoteFailure(Reason.TIMEOUT if has_met else Reason.CONNECT, "no answer in time")

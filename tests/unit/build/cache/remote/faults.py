@@ -22,7 +22,7 @@ class Faults:
 
     `fault` gives a word for a request, or None where all is well; `keep` makes of what is put what is kept. `requests`
     are those that came, and `tokens` what they were authorized by. Each waits for `delay` seconds; redirections lead to
-    `place`. `connections` is how many there were.
+    `place`, and `length` is what is said of a length that is none. `connections` is how many there were.
     """
 
     files: dict[str, bytes] = field(default_factory=dict)
@@ -32,6 +32,7 @@ class Faults:
     tokens: set[str | None] = field(default_factory=set)
     delay: float = 0.0
     retry_after: str = "0"
+    length: str = ""
     place: str = "http://other.example/"
     scheme: str = "http"
     port: int = 0
@@ -176,6 +177,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.connection.close()
             raise ConnectionResetError
+        elif word == "odd-length":
+            head = f"HTTP/1.1 200 OK\r\nContent-Length: {self.faults.length}\r\n\r\n"
+            self.wfile.write(head.encode("latin-1") + body)
+            self.close_connection = True
         elif word == "slow":
             self.faults.ended.wait(SLOW_SECONDS)
             self.close_connection = True

@@ -17,6 +17,7 @@ from relaybuild.build.cache.hit import Hit, Miss
 from relaybuild.build.cache.journal import MissReason, Storing
 from relaybuild.build.cache.record import Result
 from relaybuild.build.cache.remote import gate
+from relaybuild.build.cache.remote.http import HttpTransport
 from relaybuild.build.cache.settings import CacheSettings, Mode, RemoteSettings
 from relaybuild.build.cache.store import Cache, open_cache
 from relaybuild.build.notes import Notes
@@ -254,6 +255,22 @@ def test_a_server_that_fails_is_left_alone_for_the_rest_of_the_run(machines: Mac
     assert explain(cache.journal).to_json()["remote"] == remote(cache)
     server.is_well()
     assert "stored" in remote(made(machines("b")))
+
+
+@pytest.mark.parametrize("method", ["get_record", "missing", "put_record", "read_blob", "write_blob", "describe"])
+def test_an_error_that_no_transport_foresees_is_the_servers(
+    machines: Machines, server: Faults, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    def fails(*_arguments: object, **_options: object) -> None:
+        raise RuntimeError("unforeseen")
+
+    if method == "read_blob":
+        made(machines("first"))
+    monkeypatch.setattr(HttpTransport, method, fails)
+    if method == "describe":
+        assert "unforeseen" in _problem(machines("one").open())
+    else:
+        assert errors(made(machines("one"))) == {"remote-protocol": 1}
 
 
 def test_nobody_listens(tmp_path: Path) -> None:

@@ -104,6 +104,14 @@ def test_what_an_answer_means(server: Faults, transport: HttpTransport, word: st
     assert transport.get_record(action(), "main") is None, "the next request is as any other"
 
 
+@pytest.mark.parametrize("length", ["9" * 5000, "9" * 19, "\xb2", "1_0", "+5", "0x5", "-1", "five"])
+def test_a_length_that_is_none(server: Faults, transport: HttpTransport, length: str) -> None:
+    server.length = length
+    server.fault = lambda method, path: "odd-length"
+    assert failure(transport).reason is Reason.PROTOCOL
+    assert transport.missing([DIGEST]) == set(), "it has something, and does not tell how much"
+
+
 def test_what_is_no_http() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -120,7 +128,7 @@ def test_what_is_no_http() -> None:
         thread.join(10)
 
 
-@pytest.mark.parametrize("when", ["7", "", "soon", "date"])
+@pytest.mark.parametrize("when", ["7", "", "soon", "date", "\xb2", "9" * 5000, "Mon, 1 Jan 99999999999 00:00:00 GMT"])
 def test_when_to_come_again(server: Faults, transport: HttpTransport, when: str) -> None:
     server.retry_after = formatdate(time.time() + 100, usegmt=True) if when == "date" else when
     server.fault = lambda method, path: "busy"
