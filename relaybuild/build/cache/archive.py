@@ -4,6 +4,7 @@
     cas/<sha256>             blobs
     ac/<key>                 records without seal (`record.Entry`), after all blobs
     note/<kind>/<name>       notes, of which headers a unit reads for one: they say where to look and are never believed
+    relaybuild-cache-end     nothing: a file without it was cut, which a tar file does not tell where a member ends
 
 Members are sorted and have no times and owners: equal entries give equal bytes.
 """
@@ -28,7 +29,9 @@ from relaybuild.digest import Digest
 from relaybuild.errors import UserError
 
 _HEAD = "relaybuild-cache"
-_LAYOUT = b"2\n"
+_END = "relaybuild-cache-end"
+_LAYOUT = b"3\n"
+_MAX_LAYOUT = 16
 _NOTE = "note/"
 _MEMBER = re.compile(rf"(cas|ac|{_NOTE}[a-z]+)/([0-9a-f]{{64}})")
 
@@ -80,12 +83,14 @@ def import_entries(records: Records, blobs: BlobStore, namespace: str, source: P
     """Take the entries of a namespace from a tar file, each verified: blobs have the digests they claim, records the
     keys, and all blobs of a record are there. An entry that the cache has already stays as it is.
 
-    Raises UserError for a file that cannot be read or is no export, OSError if the cache cannot be written.
+    Raises UserError for a file that cannot be read or is no export, and for one that was cut, once what came before was
+    taken; OSError if the cache cannot be written.
     """
     if source.is_dir():
         raise UserError("it is a folder, expected a file that 'export' has written", where=str(source))
     try:
         with tarfile.open(source, "r|*") as tar:
+            _check_head(tar, source)
             return _read(tar, records, blobs, namespace, source)
     except (tarfile.TarError, EOFError) as error:
         raise UserError(f"is no export of a cache: {error}", where=str(source)) from error
@@ -112,6 +117,7 @@ def _write(
             _add(tar, f"ac/{name}", io.BytesIO(data), len(data))
         for name in sorted(notes):
             _add(tar, name, io.BytesIO(notes[name]), len(notes[name]))
+        _add(tar, _END, io.BytesIO(), 0)
 
 
 def _add(tar: tarfile.TarFile, name: str, content: IO[bytes], size: int) -> None:
@@ -121,14 +127,34 @@ def _add(tar: tarfile.TarFile, name: str, content: IO[bytes], size: int) -> None
     tar.addfile(member, content)
 
 
-def _read(tar: tarfile.TarFile, records: Records, blobs: BlobStore, namespace: str, source: Path) -> Transfer:
+def _check_head(tar: tarfile.TarFile, source: Path) -> None:
     head = tar.next()
     content = tar.extractfile(head) if head is not None and head.isreg() and head.name == _HEAD else None
-    if content is None or content.read(len(_LAYOUT) + 1) != _LAYOUT:
-        raise UserError("is no export of a cache, or one of another version", where=str(source))
+    if content is None:
+        raise UserError("is no export of a cache", where=str(source))
+    layout = content.read(_MAX_LAYOUT)
+    if layout != _LAYOUT:
+        raise UserError(
+            f"is an export by another release of relaybuild: layout '{layout.decode(errors='replace').strip()}', "
+            f"expected '{_LAYOUT.decode().strip()}'",
+            where=str(source),
+        )
+
+
+def _read(tar: tarfile.TarFile, records: Records, blobs: BlobStore, namespace: str, source: Path) -> Transfer:
+    try:
+        return _take_all(tar, records, blobs, namespace)
+    except (tarfile.TarError, EOFError) as error:
+        raise UserError(f"is incomplete, and what came before is imported: {error}", where=str(source)) from error
+
+
+def _take_all(tar: tarfile.TarFile, records: Records, blobs: BlobStore, namespace: str) -> Transfer:
+    """Take all members up to the end. Raises tarfile.TarError and EOFError where there is none."""
     entries = kept = known = 0
     refused: list[str] = []
     while (member := tar.next()) is not None:
+        if member.name == _END:
+            return Transfer(entries, kept, known, tuple(refused))
         match = _MEMBER.fullmatch(member.name)
         content = tar.extractfile(member) if match is not None and member.isreg() else None
         if match is None or content is None:
@@ -147,7 +173,7 @@ def _read(tar: tarfile.TarFile, records: Records, blobs: BlobStore, namespace: s
                 known += 1
         except (RecordError, BlobError) as error:
             refused.append(f"{name[:16]}: {error}")
-    return Transfer(entries, kept, known, tuple(refused))
+    raise tarfile.ReadError("it has no end")
 
 
 def _take_note(content: IO[bytes], size: int, kind: str, name: str, records: Records) -> None:

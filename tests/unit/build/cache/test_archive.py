@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import tarfile
 from collections.abc import Callable
@@ -89,7 +90,8 @@ def test_notes_that_travel_are_carried_and_stay_what_they_are(cache: Cache, othe
 def test_an_export_brings_no_other_records(other: Cache, tmp_path: Path, kind: str) -> None:
     evil = tmp_path / "evil.tar"
     with tarfile.open(evil, "w") as target:
-        for member, data in (("relaybuild-cache", b"2\n"), (f"{kind}/{'ab' * 32}", b"believe me")):
+        members = {"relaybuild-cache": b"3\n", f"{kind}/{'ab' * 32}": b"believe me", "relaybuild-cache-end": b""}
+        for member, data in members.items():
             info = tarfile.TarInfo(member)
             info.size = len(data)
             target.addfile(info, io.BytesIO(data))
@@ -101,7 +103,12 @@ def test_chosen_entries_are_carried(archive: Path, cache: Cache, tmp_path: Path)
     key = action(x=b"2").key("main")
     assert exported(cache, tmp_path / "b.tar", keys=[key]) == Transfer(1, 1, 0, ())
     with tarfile.open(tmp_path / "b.tar") as tar:
-        assert tar.getnames() == ["relaybuild-cache", f"cas/{digest_bytes(LARGE).hex}", f"ac/{key}"]
+        assert tar.getnames() == [
+            "relaybuild-cache",
+            f"cas/{digest_bytes(LARGE).hex}",
+            f"ac/{key}",
+            "relaybuild-cache-end",
+        ]
 
 
 def test_a_secret_is_not_carried(tmp_path: Path, other: Cache) -> None:
@@ -161,6 +168,7 @@ def test_links_and_folders_are_refused(archive: Path, other: Cache, tmp_path: Pa
             member = tarfile.TarInfo(name)
             member.type, member.linkname = kind, "/etc/passwd"
             target.addfile(member)
+        target.addfile(tarfile.TarInfo("relaybuild-cache-end"))
     assert len(imported(other, evil).refused) == 2
     assert list(other.blobs.blobs()) == []
 
@@ -183,10 +191,33 @@ def test_what_is_no_export_is_the_users_mistake(other: Cache, tmp_path: Path, co
 
 def test_an_export_that_was_cut_is_told(archive: Path, other: Cache, tmp_path: Path) -> None:
     data = archive.read_bytes()
-    (tmp_path / "cut.tar").write_bytes(data[: 512 * 2 + 600])
-    with pytest.raises(UserError, match="is no export of a cache"):
-        imported(other, tmp_path / "cut.tar")
-    assert list(other.records.rows()) == []
+    with tarfile.open(archive) as tar:
+        offsets = [member.offset for member in tar][1:]
+    cuts = {cut for offset in offsets for cut in (offset, offset + 100)} | {offsets[0] + 600, offsets[1] + 512}
+    for cut in sorted(cuts):
+        (tmp_path / "cut.tar").write_bytes(data[:cut])
+        with pytest.raises(UserError, match=r"cut\.tar: is incomplete, and what came before is imported: "):
+            imported(other, tmp_path / "cut.tar")
+        assert len(list(other.records.rows())) == sum(cut >= offset for offset in offsets[2:]), cut
+    assert isinstance(other.lookup(action(x=b"1")), Hit)
+
+
+def test_a_compressed_export_that_was_cut_is_told(archive: Path, other: Cache, tmp_path: Path) -> None:
+    data = gzip.compress(archive.read_bytes())
+    (tmp_path / "a.tar.gz").write_bytes(data)
+    assert imported(other, tmp_path / "a.tar.gz").entries == 2
+    (tmp_path / "a.tar.gz").write_bytes(data[: len(data) // 2])
+    with pytest.raises(UserError, match="is incomplete, and what came before is imported"):
+        imported(other, tmp_path / "a.tar.gz")
+
+
+def test_an_export_of_another_release_is_told(other: Cache, tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w") as target:
+        info = tarfile.TarInfo("relaybuild-cache")
+        info.size = 2
+        target.addfile(info, io.BytesIO(b"2\n"))
+    with pytest.raises(UserError, match="by another release of relaybuild: layout '2', expected '3'"):
+        imported(other, tmp_path / "a.tar")
 
 
 def test_an_export_appears_whole_or_not_at_all(cache: Cache, tmp_path: Path) -> None:
@@ -195,4 +226,4 @@ def test_an_export_appears_whole_or_not_at_all(cache: Cache, tmp_path: Path) -> 
     (tmp_path / "a.tar").write_text("old")
     assert exported(cache, tmp_path / "a.tar").entries == 0
     with tarfile.open(tmp_path / "a.tar") as tar:
-        assert tar.getnames() == ["relaybuild-cache"]
+        assert tar.getnames() == ["relaybuild-cache", "relaybuild-cache-end"]
