@@ -268,7 +268,10 @@ function(_relaybuild_compile target)
   add_custom_command(OUTPUT "${stamp}"
     COMMAND ${arguments} --depfile-target "${stamp}" COMMAND "${CMAKE_COMMAND}" -E touch "${stamp}" ${common})
   foreach(made IN ITEMS "${object}" "${header}")
-    add_custom_command(OUTPUT "${made}" COMMAND "${CMAKE_COMMAND}" -E true DEPENDS "${stamp}" COMMENT "" VERBATIM)
+    # what is gone is made here, as the stamp is there
+    add_custom_command(OUTPUT "${made}"
+      COMMAND sh -c "test -e \"$0\" || exec \"$@\"" "${made}" ${arguments} --depfile-target "${stamp}"
+      DEPENDS "${stamp}" WORKING_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}" COMMENT "" VERBATIM COMMAND_EXPAND_LISTS)
   endforeach()
 endfunction()
 

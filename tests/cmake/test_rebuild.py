@@ -211,3 +211,17 @@ def test_another_compiler_in_the_same_place(consumer: Consumer, generator: str) 
     assert did(one) == {MODEL}
     assert summary(one)["executed"]["object"] > 0
     assert did(one) == set()
+
+
+@pytest.mark.parametrize("generator", GENERATORS)
+def test_what_was_deleted_is_made_again(consumer: Consumer, generator: str) -> None:
+    one = project(consumer.by("cmake", generator))
+    one.configure()
+    assert MODEL in did(one)
+    folder = one.build / "relaybuild" / "adder"
+    for names, expected in ((["net.so"], LIBRARY), (["net.h"], SOURCE), (["net.so", "net.h"], LIBRARY)):
+        for name in names:
+            (folder / name).unlink()
+        assert expected in did(one), names
+        assert one.run(one.build / places(one)[1]).stdout == "2 4 6\n"
+        assert did(one) == set(), names
