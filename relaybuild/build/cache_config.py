@@ -188,6 +188,8 @@ def _read(path: Path, data: bytes) -> _Project:
 
 
 def _folder(flags: CacheFlags, environ: Mapping[str, str], project: _Project) -> Path | None:
+    if flags.cache_dir == "":
+        raise UserError("the folder of the cache is '', expected a path")
     if flags.cache_dir:
         return Path(flags.cache_dir).absolute()
     in_project = project.text("cache-dir")

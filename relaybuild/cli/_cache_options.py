@@ -83,7 +83,7 @@ class CacheCommand(click.Command):
 _OPTIONS = (
     click.option(
         "--cache-dir",
-        type=_options.PATH,
+        type=_options.FOLDER,
         metavar="DIR",
         help="Folder of the cache; else RELAYBUILD_CACHE_DIR's, pyproject.toml's, the user's.",
     ),

@@ -14,6 +14,18 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 PATH = click.Path(path_type=Path)
 
+
+class _Folder(click.Path):
+    """A path that has to be named: an empty one would be the current folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            raise UserError(f"option '{param.opts[0] if param is not None else 'DIR'}': expected a folder, found ''")
+        return super().convert(value, param, ctx)
+
+
+FOLDER = _Folder(path_type=Path)
+
 MOST_EXTENT = 1 << 48
 """Elements that no tensor has."""
 

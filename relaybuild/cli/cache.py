@@ -15,7 +15,7 @@ import click
 
 from relaybuild.build.cache import archive, runs, upkeep
 from relaybuild.build.cache.action import FORMAT
-from relaybuild.build.cache.folder import CacheFolder
+from relaybuild.build.cache.folder import CacheFolder, has_cache
 from relaybuild.build.cache.gc import GcReport, collect
 from relaybuild.build.cache.settings import CacheSettings
 from relaybuild.build.cache.store import Cache, open_cache
@@ -35,7 +35,7 @@ def _place_options() -> list[click.Parameter]:
     """What says which cache is meant: before a command's name or behind it."""
     return [
         click.Option(
-            ["--cache-dir"], type=_options.PATH, metavar="DIR", help="The folder; else RELAYBUILD_CACHE_DIR's."
+            ["--cache-dir"], type=_options.FOLDER, metavar="DIR", help="The folder; else RELAYBUILD_CACHE_DIR's."
         ),
         click.Option(["--shared"], is_flag=True, help="The folder is one that several users write to."),
         click.Option(["--namespace"], metavar="NAME", help="Whose results; else RELAYBUILD_CACHE_NAMESPACE's, 'main'."),
@@ -184,8 +184,11 @@ def import_file(settings: CacheSettings, file: Path) -> None:
 @click.pass_obj
 def doctor(settings: CacheSettings, as_json: bool) -> None:
     """Find out what may keep the cache from working; the exit code is 1 if anything does."""
-    cache = open_cache(settings)
-    facts = upkeep.examine(cache)
+    folder = settings.folder
+    if folder is None or has_cache(folder):
+        facts = upkeep.examine(open_cache(settings))
+    else:
+        facts = upkeep.examine_absent(settings, folder)
     if as_json:
         click.echo(json.dumps(facts, indent=2))
     else:
@@ -228,8 +231,11 @@ def _folder(settings: CacheSettings) -> Path:
 
 @contextlib.contextmanager
 def _opened(settings: CacheSettings, *, must_write: bool = False) -> Iterator[tuple[Cache, CacheFolder]]:
-    """The cache and its folder; what could not be done is told at the end. Raises UserError if there is none."""
-    _folder(settings)
+    """The cache and its folder, which is made where it must be written, and else must be there: raises UserError. What
+    could not be done is told at the end."""
+    place = _folder(settings)
+    if not must_write and not has_cache(place):
+        raise UserError(f"there is no cache in '{place}'")
     cache = open_cache(settings)
     assert cache.folder is not None
     if must_write and not cache.folder.is_writable:

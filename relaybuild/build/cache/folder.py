@@ -193,6 +193,17 @@ def open_folder(path: Path, *, is_shared: bool = False) -> CacheFolder:
     return folder
 
 
+def has_cache(path: Path) -> bool:
+    """Whether there is a cache in a folder; one that may not be looked into counts."""
+    try:
+        os.stat(path / _VERSION)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
 def remove(path: str | os.PathLike[str]) -> bool:
     """Remove a file if it is there and may be removed; whether it is gone."""
     try:

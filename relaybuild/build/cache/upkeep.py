@@ -7,15 +7,17 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from relaybuild.build.cache.action import Action
 from relaybuild.build.cache.cas import BlobError, Fault
-from relaybuild.build.cache.folder import CacheFolder, file_system, remove
+from relaybuild.build.cache.folder import CacheFolder, file_system, is_network, remove
 from relaybuild.build.cache.locks import exclusive
 from relaybuild.build.cache.record import Entry, RecordError
-from relaybuild.build.cache.store import Cache, reserve_of
+from relaybuild.build.cache.settings import CacheSettings
+from relaybuild.build.cache.store import Cache, open_cache, reserve_of
 from relaybuild.build.cache.wire import WireError
 from relaybuild.dataclass import dataclass
 
@@ -113,7 +115,32 @@ def clear(folder: CacheFolder) -> None:
 
 def examine(cache: Cache) -> dict[str, Any]:
     """What may keep a cache from working, and the remote one behind it, as JSON has it; `problems` are sentences."""
-    facts, remote = _examine_local(cache), cache.examine_remote()
+    return _with_remote(_examine_local(cache), cache)
+
+
+def examine_absent(settings: CacheSettings, folder: Path) -> dict[str, Any]:
+    """The same of a folder without a cache, in which nothing is made."""
+    facts: dict[str, Any] = {
+        "folder": str(folder),
+        "cache": "none yet",
+        "file_system": file_system(folder) or "unknown",
+        "network": is_network(folder),
+        "shared": settings.is_shared,
+        "max_size": settings.max_size,
+        "namespace": settings.namespace,
+        "problems": [] if _may_be_made(folder) else ["the folder cannot be made: nothing is kept"],
+    }
+    with open_cache(replace(settings, folder=None)) as cache:
+        return _with_remote(facts, cache)
+
+
+def _may_be_made(folder: Path) -> bool:
+    above = next(each for each in (folder, *folder.parents) if os.path.lexists(each))
+    return above.is_dir() and os.access(above, os.W_OK | os.X_OK)
+
+
+def _with_remote(facts: dict[str, Any], cache: Cache) -> dict[str, Any]:
+    remote = cache.examine_remote()
     if remote is None:
         return facts
     problems = [f"remote cache: {problem}" for problem in remote.pop("problems")]

@@ -14,7 +14,7 @@ from cli.conftest import Invoke
 from relaybuild.build.cache.action import ActionBuilder
 from relaybuild.build.cache.settings import CacheSettings
 from relaybuild.build.cache.store import open_cache
-from relaybuild.build.cache_config import parse_size
+from relaybuild.build.cache_config import CacheFlags, chosen_settings, parse_size
 from relaybuild.digest import digest_bytes
 from relaybuild.errors import UserError
 
@@ -63,6 +63,43 @@ def test_the_folder_stands_before_a_commands_name_or_behind_it(invoke: Invoke, t
     assert invoke("cache", "dir", "--cache-dir", first).stdout == f"{first}\n"
     assert invoke("cache", "--cache-dir", first, "dir").stdout == f"{first}\n"
     assert invoke("cache", "--cache-dir", first, "dir", "--cache-dir", second).stdout == f"{second}\n"
+
+
+READING = (("stats",), ("verify",), ("export", "a.tar"), ("show", "abcd"))
+
+
+@pytest.mark.parametrize("arguments", READING)
+@pytest.mark.parametrize("is_there", [False, True])
+def test_who_only_looks_makes_no_cache(
+    invoke: Invoke, tmp_path: Path, arguments: tuple[str, ...], is_there: bool
+) -> None:
+    folder = tmp_path / "absent"
+    if is_there:
+        folder.mkdir()
+    result = invoke("cache", "--cache-dir", folder, *arguments)
+    assert (result.exit_code, result.stderr) == (1, f"error: there is no cache in '{folder}'\n")
+    assert list(folder.iterdir()) == [] if is_there else not folder.exists()
+
+
+def test_the_doctor_makes_no_cache(invoke: Invoke, tmp_path: Path) -> None:
+    folder = tmp_path / "absent" / "cache"
+    result = invoke("cache", "--cache-dir", folder, "doctor")
+    assert (result.exit_code, "cache: none yet" in result.stdout.splitlines()) == (0, True)
+    assert not folder.parent.exists()
+    (tmp_path / "absent").write_text("a file")
+    result = invoke("cache", "--cache-dir", folder, "doctor")
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (
+        1,
+        "problem: the folder cannot be made: nothing is kept",
+    )
+
+
+@pytest.mark.parametrize("arguments", [("cache", "stats"), ("cache", "doctor"), ("compile", "a.onnx", "-o", "a.so")])
+def test_a_folder_without_a_name_is_refused(invoke: Invoke, arguments: tuple[str, ...]) -> None:
+    result = invoke(*arguments, "--cache-dir", "")
+    assert (result.exit_code, result.stderr) == (1, "error: option '--cache-dir': expected a folder, found ''\n")
+    with pytest.raises(UserError, match="the folder of the cache is '', expected a path"):
+        chosen_settings(CacheFlags(""))
 
 
 def test_without_a_home_there_is_no_folder(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
