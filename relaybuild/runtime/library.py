@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -29,6 +30,7 @@ FUNCTION_PREFIX = "__tvm_ffi_"
 
 _MAIN = "main"
 _CHUNK = 1 << 20
+_MOST_THREADS = 1024
 
 
 class Library(NativeLibrary, Module):
@@ -112,6 +114,9 @@ class Model(NativeModel, Library):
 
     def run(self, inputs: Mapping[str, object]) -> dict[str, Array]:
         """Runs the model on inputs by name; the outputs by name, in fresh arrays."""
+        if not isinstance(inputs, Mapping):
+            kind, names = type(inputs).__name__, quoted(self.input_names)
+            raise UserError(f"the inputs are of type '{kind}', expected arrays by name: {names}", where=self.path)
         try:
             values = [inputs[name] for name in self.input_names]
         except KeyError:
@@ -274,9 +279,17 @@ def describe_model(path: str | os.PathLike[str]) -> Model:
 
 
 def _open_model(path: Path, threads: int | None) -> Model:
-    if threads is not None and threads < 1:
-        raise UserError(f"threads is {threads}, expected 1 or more, or None for the default")
-    return Model(str(path), threads or 0)
+    return Model(str(path), 0 if threads is None else _thread_count(threads))
+
+
+def _thread_count(threads: object) -> int:
+    try:
+        count = operator.index(threads)  # type: ignore[arg-type]
+    except TypeError:
+        count = 0
+    if not 1 <= count <= _MOST_THREADS:
+        raise UserError(f"threads is {threads!r}, expected 1 to {_MOST_THREADS}, or None for the default")
+    return count
 
 
 def _identity(path: str) -> tuple[int, ...]:

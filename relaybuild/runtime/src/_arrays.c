@@ -30,10 +30,12 @@ bool names_fill(PythonNames *names) {
   return (names->error = import_attribute("relaybuild.errors", "UserError")) &&
          (names->empty = import_attribute("numpy", "empty")) &&
          (names->require = import_attribute("numpy", "require")) &&
-         (names->from_dlpack = import_attribute("numpy", "from_dlpack"));
+         (names->from_dlpack = import_attribute("numpy", "from_dlpack")) &&
+         (names->masked = PyUnicode_InternFromString("numpy.ma"));
 }
 
 void names_clear(PythonNames *names) {
+  Py_CLEAR(names->masked);
   Py_CLEAR(names->from_dlpack);
   Py_CLEAR(names->require);
   Py_CLEAR(names->empty);
@@ -338,8 +340,32 @@ static bool raise_type(const PythonNames *names, Role role, const TensorType *ty
   return false;
 }
 
+/* Without the module, which numpy imports when it is first used, there is no such array. */
+static bool is_masked(const PythonNames *names, PyObject *object) {
+  PyObject *module = PyImport_GetModule(names->masked);
+  PyObject *kind = module ? PyObject_GetAttrString(module, "MaskedArray") : NULL;
+  const bool found = kind && PyObject_IsInstance(object, kind) > 0;
+  Py_XDECREF(kind);
+  Py_XDECREF(module);
+  PyErr_Clear();
+  return found;
+}
+
+/* False with a UserError for an array whose memory alone does not tell which of its elements count. */
+static bool check_unmasked(const PythonNames *names, Role role, const TensorType *type, PyObject *object) {
+  const bool found = is_masked(names, object);
+  if (found) {
+    PyErr_Format(names->error, "%s '%U' is a masked array, expected one without a mask: fill it first", role_name(role),
+                 type->name);
+  }
+  return !found;
+}
+
 bool bind_input(const PythonNames *names, const TensorType *type, PyObject *object, Binding *binding) {
   binding->is_bound = true;
+  if (!check_unmasked(names, ROLE_INPUT, type, object)) {
+    return false;
+  }
   if (PyObject_CheckBuffer(object)) {
     const int found = view_tensor(names, ROLE_INPUT, type, object, PyBUF_RECORDS_RO, binding);
     return found == 0 ? bind_copy(names, ROLE_INPUT, type, object, binding) : found == 1;
@@ -354,6 +380,9 @@ bool bind_input(const PythonNames *names, const TensorType *type, PyObject *obje
 bool bind_output(const PythonNames *names, const TensorType *type, PyObject *object, Binding *binding) {
   int found;
   binding->is_bound = true;
+  if (!check_unmasked(names, ROLE_OUTPUT, type, object)) {
+    return false;
+  }
   if (PyObject_CheckBuffer(object)) {
     found = view_tensor(names, ROLE_OUTPUT, type, object, PyBUF_RECORDS, binding);
   } else if (PyObject_HasAttrString(object, "__dlpack__")) {
@@ -369,6 +398,9 @@ bool bind_output(const PythonNames *names, const TensorType *type, PyObject *obj
 
 bool bind_argument(const PythonNames *names, const TensorType *type, PyObject *object, Binding *binding) {
   binding->is_bound = true;
+  if (!check_unmasked(names, ROLE_UNKNOWN, type, object)) {
+    return false;
+  }
   if (PyObject_CheckBuffer(object)) {
     const int found = view_tensor(names, ROLE_UNKNOWN, type, object, PyBUF_RECORDS_RO, binding);
     const bool is_in_place = found == 1 && !binding->view.readonly;

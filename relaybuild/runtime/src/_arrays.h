@@ -18,6 +18,7 @@ typedef struct PythonNames {
   PyObject *empty; /* numpy.empty */
   PyObject *require;
   PyObject *from_dlpack;
+  PyObject *masked; /* "numpy.ma" */
 } PythonNames;
 
 PyObject *import_attribute(const char *module, const char *name);

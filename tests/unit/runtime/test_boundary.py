@@ -146,6 +146,7 @@ REFUSED_INPUTS: dict[str, tuple[Callable[[Array], Any], str]] = {
     "no dimensions": (lambda x: x[0], "has shape (), expected (5,)"),
     "a list": (lambda x: x.tolist(), "is of type 'list', expected an array"),
     "nothing": (lambda x: None, "is of type 'NoneType', expected an array"),
+    "a mask": (lambda x: np.ma.masked_array(x, x > 2), "is a masked array, expected one without a mask: fill it first"),
     "another device": (lambda x: Capsules(x, device=(2, 0)), "is on a device of DLPack type 2, expected the CPU (1)"),
     "torch, another dtype": (lambda x: _torch(x).double(), "has dtype float64, expected float32"),
     "torch, bfloat16": (lambda x: _torch(x).bfloat16(), "has dtype bfloat16, expected float32"),

@@ -297,7 +297,7 @@ def test_a_model_is_asked_for(functions_library: Path, sample_library: Path) -> 
     assert load_model(sample_library, threads=1).num_threads == 1
     with pytest.raises(UserError, match="is a shared library but no model: it lacks the symbol 'relaybuild_model_v1'"):
         load_model(functions_library)
-    with pytest.raises(UserError, match="threads is 0, expected 1 or more"):
+    with pytest.raises(UserError, match="threads is 0, expected 1 to 1024, or None"):
         load_model(sample_library, threads=0)
 
 

@@ -246,6 +246,10 @@ def test_wrong_names(sample: Module) -> None:
         sample(x, x=x)
     with pytest.raises(UserError, match="unknown 'a', 'z' and missing 'the bias', expected the inputs 'x', 'the bias'"):
         sample.run({"x": x, "z": bias, "a": bias})
+    for inputs, kind in ((None, "NoneType"), ([x, bias], "list")):
+        message = f"the inputs are of type '{kind}', expected arrays by name: 'x', 'the bias'"
+        with pytest.raises(UserError, match=message):
+            sample.run(inputs)  # type: ignore[arg-type]
 
 
 def test_wrong_outputs(sample: Module) -> None:
@@ -433,11 +437,10 @@ def test_number_of_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("RELAYBUILD_NUM_THREADS", "0")
     with pytest.raises(UserError, match="RELAYBUILD_NUM_THREADS is '0', expected a whole number from 1 to 1024"):
         load_module(limited)
-    for threads in (0, -1):
-        with pytest.raises(UserError, match=f"threads is {threads}, expected 1 or more"):
-            load_module(free, threads=threads)
-    with pytest.raises(UserError, match="threads is 5000, expected 1 to 1024"):
-        load_module(free, threads=5000)
+    assert load_module(free, threads=np.int64(2)).num_threads == 2  # type: ignore[arg-type]
+    for threads in (0, -1, 5000, 2**40, "2", 2.0):
+        with pytest.raises(UserError, match=f"threads is {threads!r}, expected 1 to 1024, or None for the default"):
+            load_module(free, threads=threads)  # type: ignore[arg-type]
 
 
 def test_missing_file(tmp_path: Path) -> None:
