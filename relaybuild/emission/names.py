@@ -13,7 +13,12 @@ INCLUDE = f'#include "{HEADER}"\n'
 _NAME = re.compile(r"\brb_[A-Za-z0-9_]+\b")
 _MACRO = re.compile(r"#\s*define\s+(\w+)")
 
-_FIXED = ("relaybuild_model_v1", "relaybuild_library_v1", "relaybuild_last_error_v1", "__tvm_ffi_main")
+_FIXED = (
+    "const struct RbModelApi *relaybuild_model_v1(void)",
+    "const struct RbLibrary *relaybuild_library_v1(void)",
+    "const char *relaybuild_last_error_v1(void)",
+    "__INT32_TYPE__ __tvm_ffi_main(void *, const struct RbValue *, __INT32_TYPE__, struct RbValue *)",
+)
 """What loaders ask shared libraries for, so that it has no other name in any of them."""
 
 _TEXT = """\
@@ -23,12 +28,19 @@ _TEXT = """\
 #define {prefix}NAMES_H_
 
 {defines}
+/* Sources say what they want of the C library only after this, so that no header of it is included here. */
 #ifdef __cplusplus
 #define relaybuild {prefix}relaybuild
+extern "C" {{
 #endif
-
 #if defined(__GNUC__)
+struct RbModelApi;
+struct RbLibrary;
+struct RbValue;
 {weak}
+#endif
+#ifdef __cplusplus
+}}
 #endif
 #endif
 """
@@ -49,5 +61,5 @@ def names_header(model: str, texts: Iterable[str]) -> str:
     return _TEXT.format(
         prefix=prefix,
         defines="\n".join(f"#define {name} {prefix}{name}" for name in sorted(names - macros)),
-        weak="\n".join(f"#pragma weak {name}" for name in _FIXED),
+        weak="\n".join(f"{declaration} __attribute__((weak));" for declaration in _FIXED),
     )

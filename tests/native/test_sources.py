@@ -87,7 +87,7 @@ def test_clang_compiles_what_was_made_where_the_compiler_is_gcc(tmp_path: Path, 
         pytest.skip("clang is not installed")
     folder = tmp_path / "digits"
     relaybuild.compile(DIGITS, name="digits", target="x86-64-v2", form="sources").export_library(folder)
-    compiled_by_its_line(folder, replace(tools, environ={"CC": clang}))
+    compiled_by_its_line(folder, replace(tools, environ={"CC": f"{clang} -Wall -Wextra -Werror"}))
     assert (folder / "libdigits.a").stat().st_size > 10_000
 
 
