@@ -98,8 +98,7 @@ def lower_function(
         Kernels() if kernels is None else kernels,
     )
     lowering.views.update((id(param), view) for param, view in zip(function.params, where.inputs))
-    for group in groups:
-        lowering.add_group(group)
+    lowering.add_groups(groups)
     lowering.add_outputs()
     return Lowered(lowering.steps, lowering.weights, lowering.arena())
 
@@ -125,7 +124,8 @@ def _check_supported(values: Values, anchors: Mapping[str, Anchor]) -> None:
             f"'{name}' ({len(nodes)}: {', '.join(nodes[:3])}{', …' if len(nodes) > 3 else ''})"
             for name, nodes in sorted(missing.items())
         )
-        raise UnsupportedError(f"the host backend has no kernel for {listed}")
+        sources = [node.span.source for node in values.nodes if node.span is not None]
+        raise UnsupportedError(f"the host backend has no kernel for {listed}", where=next(iter(sources), None))
 
 
 def _node_name(node: Expr) -> str:
@@ -172,6 +172,15 @@ class _Lowering:
                 self._map(group, view)
             else:
                 self._anchor(group, group.anchor, view)
+
+    def add_groups(self, groups: Sequence[Group]) -> None:
+        """Lower groups in order; an error that does not say where names the node."""
+        for group in groups:
+            try:
+                self.add_group(group)
+            except UnsupportedError as error:
+                error.where = error.where or (str(group.root.span) if group.root.span else None)
+                raise
 
     def view(self, value: Expr) -> View:
         """Where a value lies; a weight gets a slot at its first use."""

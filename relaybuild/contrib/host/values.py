@@ -42,8 +42,6 @@ def analyse(function: Function) -> Values:
             nodes.append(expr)
             for value in arguments(expr):
                 users.setdefault(id(value), []).append(expr)
-        elif isinstance(expr, Call) and not expr.args and not isinstance(expr.op, Expr):
-            weights.add(id(expr))
         elif not isinstance(expr, (Var, Tuple)):
             raise UnsupportedError(
                 f"the host backend cannot compile this {_describe(expr)} yet",

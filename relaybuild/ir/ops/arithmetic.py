@@ -23,7 +23,8 @@ def _floor_divide(a: Array, b: Array) -> Array:
 
 def _power(a: Array, b: Array) -> Array:
     if a.dtype.kind != "i":
-        return np.asarray(np.power(a, b))
+        # of exponents that lie in one place, numpy takes square roots, of which those of -0 and -inf differ
+        return np.asarray(np.power(a, np.broadcast_to(b, np.broadcast_shapes(a.shape, b.shape)).copy()))
     base, exponent = np.broadcast_arrays(a, b)
     positive = np.power(base, np.maximum(exponent, 0))
     reciprocal = np.where(base == 1, 1, np.where(base == -1, 1 - 2 * (exponent % 2), 0))

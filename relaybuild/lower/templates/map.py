@@ -197,17 +197,27 @@ def _blocked_rows(
     body, y = lines[0]
     out = body.output.layout
     image, block = at
-    lane = Axis("lane", machine.lanes - 1)
-    probe = [image, block * BLOCK + Index.of(lane), y, Index.of(Axis("x", out.shape[3] - 1))]
-    if machine.lanes == 1 or not vector_body(body, probe, lane, anchored=False):
+    lane, x = Axis("lane", machine.lanes - 1), Index.of(Axis("x", out.shape[3] - 1))
+    probes = [
+        [image, block * BLOCK + half * machine.lanes + Index.of(lane), y, x] for half in _halves_written(body, machine)
+    ]
+    if machine.lanes == 1 or not all(vector_body(body, probe, lane, anchored=False) for probe in probes):
         _blocked_lanes(builder, lines, at, columns)
-    elif out.has_pad_lanes and stray_reads(body, probe, lane, anchored=False):
+    elif out.has_pad_lanes and any(stray_reads(body, probe, lane, anchored=False) for probe in probes):
         with builder.branch(f"{block} < {out.num_blocks - 1}") as branch:
             _blocked_vectors(builder, lines, machine, at, columns, whole=True)
         with builder.block(branch.otherwise):
             _blocked_lanes(builder, lines, at, columns)
     else:
         _blocked_vectors(builder, lines, machine, at, columns, whole=not masked)
+
+
+def _halves_written(body: Body, machine: Machine) -> list[Index]:
+    """The vectors of a block by which code is written: each, or one for all where that is much code."""
+    count = BLOCK // machine.lanes
+    if count > 1 and is_heavy(body):
+        return [Index.of(Axis("half", count - 1))]
+    return [Index.of(half) for half in range(count)]
 
 
 def _pixels(builder: Builder, body: Body, columns: tuple[Index, Index] | None) -> AbstractContextManager[Index]:

@@ -156,6 +156,7 @@ CASES: list[Case] = [
     ("ReduceSumSquare", 18, {"x": rand(2, 3, 4), "axes": ints(1)}, {}),
     ("ReduceMean", 18, {"x": rand(2, 3, 4), "axes": ints(-2)}, {"keepdims": 0}),
     ("ReduceLogSumExp", 18, {"x": 100 * rand(2, 3, 4), "axes": ints(1)}, {"keepdims": 0}),
+    ("ReduceLogSumExp", 18, {"x": np.float32([[-np.inf] * 2, [1, np.inf], [0, 1]]), "axes": ints(1)}, {}),
     ("ReduceMax", 18, {"x": rand(2, 3, dtype="int32")}, {}),
     ("ArgMax", 11, {"x": rand(2, 3, 4)}, {"axis": -1, "keepdims": 0}),
     ("ArgMin", 13, {"x": rand(2, 3, dtype="int32")}, {"axis": 1, "select_last_index": 1}),

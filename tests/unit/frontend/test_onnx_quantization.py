@@ -87,6 +87,19 @@ def test_product() -> None:
     check("QLinearMatMul", inputs)
 
 
+@pytest.mark.parametrize("by_column", [False, True])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_product_with_a_bias(swapped: bool, by_column: bool) -> None:
+    left, right = X.reshape(16, 54), WEIGHT.reshape(54, 10)
+    scales = RNG.random(10).astype(np.float32) * 0.01 + 0.002 if by_column else scalar(0.01)
+    zeros = np.zeros(10, np.int8) if by_column else scalar(0, "int8")
+    inputs = quantized("x", left, 0.02, 117)
+    inputs |= {"w": right.T.copy() if swapped else right, "w_scale": scales, "w_zero": zeros}
+    inputs |= {"bias": RNG.integers(-3000, 3000, 10).astype(np.int32)}
+    check("QGemm", inputs | result_of(0.5, 100), "com.microsoft", quanta=1, transB=int(swapped))
+    check("QGemm", inputs, "com.microsoft", alpha=2.0, transB=int(swapped))
+
+
 @pytest.mark.parametrize("op_type", ["QLinearAdd", "QLinearMul"])
 def test_arithmetic(op_type: str) -> None:
     inputs = quantized("x", X, 0.02, 117) | quantized("y", X[:, ::-1], 0.03, 40) | result_of(0.06, 90)

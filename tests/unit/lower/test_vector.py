@@ -162,6 +162,11 @@ def test_special_values(library: ctypes.CDLL, name: str) -> None:
     np.testing.assert_allclose(found, exact, rtol=1e-6, atol=2e-38)
 
 
+def test_what_no_single_number_holds_of_a_sigmoid_is_zero(library: ctypes.CDLL) -> None:
+    x = np.array([-89, -100, -1e9, -3e38, -np.inf] * 4, "float32")
+    assert not apply(library, "sigmoid", x).any()
+
+
 @pytest.mark.parametrize("name", ["floor", "ceil", "round", "trunc"])
 def test_rounding_is_exact(library: ctypes.CDLL, name: str) -> None:
     x = np.concatenate([numbers(-1e6, 1e6), np.arange(-64, 64).astype("float32") / 2])

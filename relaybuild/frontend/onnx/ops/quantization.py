@@ -107,6 +107,22 @@ def qlinear_conv(node: Node) -> Expr:
     return _requantized(node, _converted(node, "Conv", data, weight, *rest), scale, weight_scale, 1)
 
 
+@converter("QGemm", domain=_MICROSOFT)
+def qgemm(node: Node) -> Expr:
+    """As `qlinear_matmul`; the bias has the scale of the sums, and without a scale of its own the result is float."""
+    columns = 0 if node.flag("transB") else 1
+    (left, left_scale), (right, right_scale) = _centred(node, 0, axis=0), _centred(node, 3, axis=columns)
+    bias, alpha = node.find(6), node.float_attr("alpha", 1.0)
+    rest = () if bias is None else (node.cast(bias, "float32"),)
+    only = replace(node, attrs={name: node.flag(name) for name in ("transA", "transB")})
+    sums = _converted(only, "Gemm", left, right, *rest)
+    scale = node.call("multiply", left_scale, node.like(alpha, left_scale))
+    if node.find(7) is not None:
+        return _requantized(node, sums, scale, right_scale, 1, output=7)
+    factor = node.call("multiply", _along(node, scale, 2, 0), _along(node, right_scale, 2, 1))
+    return node.call("multiply", sums, factor)
+
+
 @converter("ConvInteger")
 def conv_integer(node: Node) -> Expr:
     """Sums of float32 numbers that are whole, to the nearest int32: as exact as float32 is, which large sums exceed."""
@@ -138,13 +154,13 @@ def _centred(node: Node, index: int, axis: int | None = None) -> tuple[Expr, Exp
     return node.call("subtract", node.cast(node.get(index), "float32"), zero), node.get(index + 1)
 
 
-def _requantized(node: Node, sums: Expr, scale: Expr, other: Expr, axis: int) -> Expr:
-    """Sums by both scales in terms of the output's, rounded and saturated.
+def _requantized(node: Node, sums: Expr, scale: Expr, other: Expr, axis: int, output: int = 6) -> Expr:
+    """Sums by both scales in terms of the output's, which is input number `output`, rounded and saturated.
 
     `scale` may lie along the rows of matrices, `other` and the output's along `axis`.
     """
-    rank, zero = sums.tensor_type.rank, node.get(7)
-    places = ((scale, rank - 2), (other, axis), (node.get(6), axis))
+    rank, zero = sums.tensor_type.rank, node.get(output + 1)
+    places = ((scale, rank - 2), (other, axis), (node.get(output), axis))
     first, second, result = (_along(node, node.cast(each, "float32"), rank, along) for each, along in places)
     factor = node.call("divide", node.call("multiply", first, second), result)
     return _saturated(node, node.call("multiply", sums, factor), _along(node, zero, rank, axis), zero.tensor_type.dtype)

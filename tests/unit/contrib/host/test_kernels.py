@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from runners.compiled import Array, Batch, call, target_params, weight
 
-from relaybuild.ir.expr import Expr, Tuple
+from relaybuild.ir.expr import Expr, Tuple, const
 
 CHANNELS = (1, 2, 3, 5, 7, 8, 15, 16, 17, 24, 31, 32, 33, 48, 50)
 CASES = 7
@@ -417,6 +417,29 @@ def test_what_windows_read_around_an_image_is_zero(target: str, channels: int) -
         spread = call("nn.conv2d_transpose", value, weight(r.real(channels, 3, 3, 3)), strides=(2, 2))
         batch.add(f"{name}, transposed convolution", spread, HEAVY)
     batch.compare(target, threads=(1, 2))
+
+
+@pytest.mark.parametrize("target", target_params())
+def test_channels_that_end_within_a_block(target: str) -> None:
+    """Where they are padded, the end lies in any of a block's vectors."""
+    batch, r = Batch(), Random(3)
+    for channels in (1, 3, 7, 9, 10, 15):
+        image = call("nn.relu", call("nn.conv2d", batch.input(r.real(1, 4, 5, 6)), weight(r.real(channels, 4, 1, 1))))
+        for padded in (14, 16, 24):
+            value = call("nn.pad", image, pad_width=((0, 0), (0, padded - channels), (0, 0), (0, 0)))
+            value = call("nn.conv2d", value, weight(r.real(4, padded, 3, 3)), padding=1)
+            batch.add(f"{channels} of {padded}", value, HEAVY)
+    batch.compare(target)
+
+
+@pytest.mark.parametrize("target", target_params())
+def test_roots_by_powers(target: str) -> None:
+    batch = Batch()
+    x = batch.input(np.array([-np.inf, -2.0, -0.0, 0.0, 0.5, 2.0, np.inf, np.nan] * 5, "float32"))
+    half = const(np.float32(0.5))
+    batch.add("root", call("power", x, half))
+    batch.add("sign of the root of zero", call("divide", const(np.float32(1)), call("power", call("abs", x), half)))
+    batch.compare(target)
 
 
 @pytest.mark.parametrize("target", target_params())
