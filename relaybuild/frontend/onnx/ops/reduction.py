@@ -54,7 +54,7 @@ def reduce_log_sum_exp(node: Node) -> Expr:
     if axes == ():
         return data
     largest = node.call("max", data, axis=axes, keepdims=True)
-    largest = node.call("where", node.call("isfinite", largest), largest, node.like(0, largest))
+    largest = node.call("where", node.call("isinf", largest), node.like(0, largest), largest)
     powers = node.call("exp", node.call("subtract", data, largest))
     total = node.call("log", node.call("sum", powers, axis=axes, keepdims=True))
     result = node.call("add", total, largest)
