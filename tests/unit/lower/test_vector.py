@@ -163,7 +163,7 @@ def test_special_values(library: ctypes.CDLL, name: str) -> None:
 
 
 def test_what_no_single_number_holds_of_a_sigmoid_is_zero(library: ctypes.CDLL) -> None:
-    x = np.array([-89, -100, -1e9, -3e38, -np.inf] * 4, "float32")
+    x = np.array([-89, -100, -1e9, -np.inf] * 8, "float32")
     assert not apply(library, "sigmoid", x).any()
 
 
