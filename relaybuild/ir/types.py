@@ -5,6 +5,9 @@ Types are values compared by content, apart from holes, each of which is itself 
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import importlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from operator import index
 from typing import TypeAlias
@@ -71,6 +74,13 @@ class _Composed(Type):
         return done[id(self)]
 
 
+@functools.cache
+def _register_bfloat16() -> None:
+    """Let numpy know the name of the type, which it does once its package is loaded: by a look at something of it."""
+    with contextlib.suppress(ImportError, AttributeError):
+        importlib.import_module("ml_dtypes").bfloat16  # noqa: B018
+
+
 @dataclass(frozen=True, slots=True)
 class TensorType(Type):
     """A dense tensor: `shape` (rank 0 is a scalar) and an element type out of `DTYPES`.
@@ -85,6 +95,8 @@ class TensorType(Type):
     def __post_init__(self) -> None:
         if self.dtype not in _DTYPES:
             object.__setattr__(self, "dtype", _dtype_name(self.dtype))
+        if self.dtype == "bfloat16":
+            _register_bfloat16()
         if type(self.shape) is not tuple or not _EXTENTS.issuperset(map(type, self.shape)):
             object.__setattr__(self, "shape", tuple(map(_extent, self.shape)))
 

@@ -183,7 +183,7 @@ class Emitter:
         if node.op == "select":
             return f"({args[0]} ? {args[1]} : {args[2]})"
         if node.op == "cast":
-            return f"({args[0]} != 0)" if node.dtype == "bool" else f"(({c_type(node.dtype)})({args[0]}))"
+            return _scalar_cast(node, args[0])
         if node.op == "unary":
             return _scalar_unary(node, args[0])
         return _scalar_binary(node, args[0], args[1])
@@ -245,6 +245,19 @@ def _count_uses(root: ScalarExpr) -> dict[int, int]:
         for arg in node.args:
             uses[id(arg)] = uses.get(id(arg), 0) + 1
     return uses
+
+
+def _scalar_cast(node: ScalarExpr, value: str) -> str:
+    """A conversion; what a narrow integer does not hold wraps. C leaves that undefined where it comes of a float, and
+    gcc then keeps numbers that no such integer can be."""
+    if node.dtype == "bool":
+        return f"({value} != 0)"
+    target = c_type(node.dtype)
+    through = _THROUGH.get(node.dtype) if "float" in node.args[0].dtype else None
+    return f"(({target})({through})({value}))" if through else f"(({target})({value}))"
+
+
+_THROUGH = {**dict.fromkeys(("int8", "uint8", "int16", "uint16"), "int32_t"), "uint32": "int64_t"}
 
 
 def _is_guard(cond: ScalarExpr) -> bool:

@@ -165,9 +165,14 @@ ANCHORS = {
 
 
 def can_absorb(call: Call, anchor_axis: int, axis: int | None) -> bool:
-    """Whether an anchor of static weight and one dtype has its channels where the scale is."""
+    """Whether an anchor of static weight and one dtype has its channels where the scale is.
+
+    Integers wrap, and products of narrow floats leave their range, where what is scaled later does not.
+    """
     weight, result = tensor_type(call.args[1]), tensor_type(call)
     if weight is None or result is None or not weight.is_static or weight.dtype != result.dtype:
+        return False
+    if weight.dtype not in ("float32", "float64"):
         return False
     return axis is None or axis == anchor_axis
 

@@ -133,6 +133,11 @@ def _whole_slice(node: Call, facts: _Facts) -> Expr:
     return _unchanged(node, facts) if forward else node
 
 
+def _unpadded(node: Call, facts: _Facts) -> Expr:
+    """What is cut off on one side and put on at the other keeps the type, too."""
+    return node if any(width for pair in attrs_of(node).pad_width for width in pair) else _unchanged(node, facts)
+
+
 def _clip_of_clip(node: Call, facts: _Facts) -> Expr:
     inner = facts.inner(node)
     if not is_call(inner, "clip"):
@@ -324,7 +329,7 @@ _RULES: dict[str, tuple[_Rule, ...]] = {
     "broadcast_to": (_unchanged,),
     "squeeze": (_unchanged,),
     "strided_slice": (_whole_slice,),
-    "nn.pad": (_unchanged,),
+    "nn.pad": (_unpadded,),
     "clip": (_clip_of_clip,),
     "add": (_neutral(0, both_sides=True), _gather_constants),
     "subtract": (_neutral(0, both_sides=False),),

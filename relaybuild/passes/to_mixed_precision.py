@@ -17,6 +17,7 @@ import numpy as np
 
 from relaybuild.dataclass import dataclass
 from relaybuild.errors import UserError
+from relaybuild.ir.dtypes import numpy_dtype
 from relaybuild.ir.expr import Call, Constant, Expr, Function, GlobalVar, Let, Tuple, TupleGetItem, Var
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.op import Op, Precision, call_op
@@ -150,7 +151,7 @@ class _Narrowing:
     def _holds(self, value: Constant) -> bool:
         """Whether a constant stays finite in the narrow type."""
         with np.errstate(over="ignore"):
-            narrow = value.data.astype(self.narrow).astype("float64")
+            narrow = value.data.astype(numpy_dtype(self.narrow)).astype("float64")
         return bool((np.isfinite(narrow) == np.isfinite(value.data)).all())
 
     def _wide(self, node: Expr) -> Expr:

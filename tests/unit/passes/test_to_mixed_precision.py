@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -79,3 +82,17 @@ def test_a_second_run_changes_nothing() -> None:
     """MP07: what is narrow stays narrow."""
     once = ToMixedPrecision()(parse(NETWORK))
     assert dtypes(ToMixedPrecision()(once)) == dtypes(once)
+
+
+def test_bfloat16_is_known_to_a_process_that_has_not_met_it() -> None:
+    pytest.importorskip("ml_dtypes")
+    code = (
+        "from relaybuild.ir.parser import parse\n"
+        "from relaybuild.passes.to_mixed_precision import ToMixedPrecision\n"
+        "text = 'def @main(%x: Tensor[(2, 2), float32]) { nn.dense(%x, %x) + 1f }'\n"
+        "print(ToMixedPrecision('bfloat16')(parse(text)))\n"
+        "import numpy\nprint(numpy.dtype('bfloat16'))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stderr == ""
+    assert done.stdout.splitlines()[-1] == "bfloat16"

@@ -443,6 +443,16 @@ def test_roots_by_powers(target: str) -> None:
 
 
 @pytest.mark.parametrize("target", target_params())
+def test_narrow_integers_wrap(target: str) -> None:
+    """Where one is made of a float and is a float again, too: gcc need not make it one for that."""
+    batch = Batch()
+    x = batch.input(np.array([300.5, -2.0, 44.25, 1e5, -70000.75] * 5, "float32"))
+    for dtype in ("int8", "uint8", "int16", "uint16", "uint32"):
+        batch.add(dtype, call("cast", call("cast", x, dtype=dtype), dtype="float32"))
+    batch.compare(target)
+
+
+@pytest.mark.parametrize("target", target_params())
 def test_halves_are_computed_in_single_precision(target: str) -> None:
     generator = np.random.default_rng(2)
     batch = Batch()
