@@ -100,7 +100,8 @@ def _mean(call: Call) -> Expr:
     total = _op(call, "sum", _cast(call, call.args[0], wide), axis=axes, keepdims=_attrs(call).keepdims)
     if wide == "int64":
         return _cast(call, _op(call, "divide", total, const(count, wide)), data.dtype)
-    return _cast(call, _op(call, "multiply", total, const(1.0 / max(1, count), wide)), data.dtype)
+    share = 1.0 / count if count else np.nan
+    return _cast(call, _op(call, "multiply", total, const(share, wide)), data.dtype)
 
 
 def _sum(call: Call) -> Expr:

@@ -443,6 +443,15 @@ def test_roots_by_powers(target: str) -> None:
 
 
 @pytest.mark.parametrize("target", target_params())
+def test_means_of_nothing_are_no_numbers(target: str) -> None:
+    batch = Batch()
+    nothing = call("strided_slice", batch.input(np.ones((3, 4), "float32")), begin=(0,), end=(0,), axes=(1,))
+    for name in ("mean", "variance", "sum"):
+        batch.add(name, call(name, nothing, axis=1))
+    batch.compare(target)
+
+
+@pytest.mark.parametrize("target", target_params())
 def test_narrow_integers_wrap(target: str) -> None:
     """Where one is made of a float and is a float again, too: gcc need not make it one for that."""
     batch = Batch()
