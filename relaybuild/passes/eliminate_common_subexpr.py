@@ -19,6 +19,7 @@ from relaybuild.ir.expr import Call, Constant, Expr, Function, GlobalVar, If, Le
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.scopes import Scope, is_atom
 from relaybuild.ir.structural import attr_value, constant_digest
+from relaybuild.ir.types import Type
 from relaybuild.passes._blocks import Blocks, find_blocks, recursive_lets
 from relaybuild.passes._effects import find_effects
 from relaybuild.passes._rewrite import allowed
@@ -105,7 +106,7 @@ class _Numbers:
         if isinstance(node, Constant):
             return None if node.is_weight else ("constant", constant_digest(node))
         if isinstance(node, GlobalVar):
-            return ("global", node.name_hint)
+            return ("global", node.name_hint, _known_type(node))
         children = tuple(self.of[id(child)] for child in node.children())
         if isinstance(node, Tuple):
             return ("tuple", children)
@@ -116,10 +117,15 @@ class _Numbers:
         return None
 
 
+def _known_type(node: Expr) -> Type | None:
+    """What tells uses of one polymorphic function or constructor apart whose operands do not."""
+    return node.checked_type if node.has_type else None
+
+
 def _call_key(node: Call, children: Sequence[int]) -> object:
     attrs = tuple((name, repr(attr_value(value))) for name, value in node.attrs.items()) if node.attrs else ()
     if isinstance(node.op, Expr):
-        return ("call", tuple(children), attrs)
+        return ("call", tuple(children), attrs, _known_type(node))
     return (node.op.name, tuple(sorted(children)) if node.op.commutative else tuple(children), attrs)
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from relaybuild.ir.expr import Call, Expr
+import pytest
+
+from relaybuild.ir.expr import Call, Expr, Tuple
 from relaybuild.ir.module import IRModule
 from relaybuild.ir.parser import parse
+from relaybuild.ir.verifier import verify_module
 from relaybuild.ir.visitor import post_order
 from relaybuild.passes.eliminate_common_subexpr import EliminateCommonSubexpr
 from relaybuild.passes.infra import PassContext
@@ -66,3 +69,18 @@ def test_nothing_changes_where_no_change_is_allowed() -> None:
     mod = parse("def @main(%x: float32) { %0 = exp(%x); %1 = { let %a = %0; tanh(%a) }; %1 + tanh(%0) }")
     with PassContext(opt_level=3, max_rewrites=0):
         assert EliminateCommonSubexpr()(mod) is mod
+
+
+@pytest.mark.parametrize("empty", ["Nil", "@e()"])
+def test_values_of_other_types_stay_apart(empty: str) -> None:
+    """Empty lists of integers and of numbers come from the same polymorphic call or constructor."""
+    mod = parse(
+        "type List[A] { Cons(A, List[A]), Nil }\n"
+        "def @e[A]() -> List[A] { Nil }\n"
+        f"def @main(%x: int32, %y: float32) {{ (Cons(%x, {empty}), Cons(%y, {empty}), Cons(%y, {empty})) }}"
+    )
+    after = EliminateCommonSubexpr()(mod)
+    verify_module(after, "typed")
+    body = after["main"].body
+    assert isinstance(body, Tuple)
+    assert len({id(part) for part in body.fields}) == 2
