@@ -2,7 +2,7 @@
 
 An item is what may begin a line: a definition, a statement, a clause, one of the things between commas. A comment on a
 line of its own before an item leads it. A `//` comment where a line can end stays there, if the group around it is
-broken into lines; in the middle of an item it becomes `/* … */`. A `/* … */` comment follows the token it follows.
+broken into lines, and a second one leads what follows; in the middle of an item it becomes `/* … */`. A `/* … */` comment follows the token it follows.
 """
 
 from __future__ import annotations
@@ -53,10 +53,11 @@ def place_comments(tokens: Tokens, firsts: Collection[int]) -> Placed:
     previous_end = 0
     comment = 0
     for index in range(count):
+        is_own_line = index == 0
         while comment < len(tokens.comments) and tokens.comments[comment][1] <= starts[index]:
             start, end = tokens.comments[comment]
             body = text[start:end].rstrip()
-            is_own_line = index == 0 or "\n" in text[tokens.ends[index - 1] : start]
+            is_own_line = is_own_line or "\n" in text[previous_end:start]
             blank = text.count("\n", previous_end, start) > 1
             _place(found, tokens, firsts, index, Lead(body, blank), is_own_line, start)
             previous_end, comment = end, comment + 1
@@ -83,9 +84,17 @@ def _place(
     if texts[index] in _SEPARATORS:
         behind, index = index, index + 1
     if texts[behind] in _OPENERS or index in firsts or texts[index] in _CLOSERS or not texts[index]:
-        found.line_ends.setdefault(behind, []).append(lead.text)
+        _end_line(found, behind, index, lead)
     else:
         found.inline.setdefault(behind, []).append(_as_block(lead.text, tokens, pos))
+
+
+def _end_line(found: Placed, behind: int, index: int, lead: Lead) -> None:
+    """Place a `//` comment behind a token; a second one there leads what follows, since one takes all of its line."""
+    if behind in found.line_ends:
+        found.leads.setdefault(index, []).append(lead)
+    else:
+        found.line_ends[behind] = [lead.text]
 
 
 def _as_block(comment: str, tokens: Tokens, pos: int) -> str:

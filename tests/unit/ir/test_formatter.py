@@ -153,3 +153,17 @@ class TestWholeModules:
     def test_structure_may_not(self) -> None:
         with pytest.raises(ParseError, match="expected an expression"):
             format_text("def @f() { 1 + }")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("%0 = exp(%x)// a\n;// b\n%0", "%0 = exp(%x); // a\n// b\n%0"),
+        ("add(%x // a\n, // b\n%y)", "add(\n  %x, // a\n  // b\n  %y\n)"),
+        ("add(%x, %y // a\n, // b\n)", "add(\n  %x,\n  %y // a\n  // b\n)"),
+        ("add(%x // a\n, /* b\n  */ %y)", "add(\n  %x, /* b\n*/ // a\n  %y\n)"),
+    ],
+)
+def test_comments_on_both_sides_of_a_separator(text: str, expected: str) -> None:
+    """A `//` comment ends its line, and what is laid out stays as it is."""
+    assert body(text) == expected
