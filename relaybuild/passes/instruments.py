@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
-from typing import Any, TextIO
+from typing import Any, Generic, TextIO, TypeVar
 
 from relaybuild.dataclass import dataclass
 from relaybuild.errors import InternalError
@@ -50,16 +50,32 @@ class PassTiming:
         }
 
 
-class PassTimingInstrument(PassInstrument):
+T = TypeVar("T")
+
+
+class _OpenPasses(PassInstrument, Generic[T]):
+    """Knows what was noted of each pass that runs; a context entered by a pass is part of that pass."""
+
+    def __init__(self) -> None:
+        self._open: list[T] = []
+        self._contexts = 0
+
+    def enter_pass_ctx(self) -> None:
+        if not self._contexts:
+            self._open = []
+        self._contexts += 1
+
+    def exit_pass_ctx(self) -> None:
+        self._contexts -= 1
+
+
+class PassTimingInstrument(_OpenPasses[tuple[PassTiming, IRModule, float]]):
     """Times passes; what it measured stays when the context is left, until `clear`."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        super().__init__()
         self.clock = clock
         self.timings: list[PassTiming] = []
-        self._open: list[tuple[PassTiming, IRModule, float]] = []
-
-    def enter_pass_ctx(self) -> None:
-        self._open = []
 
     def run_before_pass(self, mod: IRModule, info: PassInfo) -> None:
         siblings = self._open[-1][0].children if self._open else self.timings
@@ -110,20 +126,17 @@ class PrintAfter(PassInstrument):
             (self.stream or sys.stderr).write(f"// after {info.name}\n{_text(mod)}")
 
 
-class PrintChanged(PassInstrument):
+class PrintChanged(_OpenPasses[tuple[IRModule, bool]]):
     """Writes what each pass changed in the module's text, as a unified diff; passes that run others are left out.
 
     `colour` None means: where the stream is a terminal.
     """
 
     def __init__(self, stream: TextIO | None = None, colour: bool | None = None, context: int = 3) -> None:
+        super().__init__()
         self.stream = stream
         self.colour = colour
         self.context = context
-        self._open: list[tuple[IRModule, bool]] = []
-
-    def enter_pass_ctx(self) -> None:
-        self._open = []
 
     def run_before_pass(self, mod: IRModule, info: PassInfo) -> None:
         if self._open:
@@ -176,14 +189,8 @@ class VerifyEach(PassInstrument):
         self._good = mod
 
 
-class ImmutabilityCheck(PassInstrument):
+class ImmutabilityCheck(_OpenPasses[tuple[IRModule, str]]):
     """Checks that no pass changes the module it is given, by the module's text before and after. Slow: for tests."""
-
-    def __init__(self) -> None:
-        self._open: list[tuple[IRModule, str]] = []
-
-    def enter_pass_ctx(self) -> None:
-        self._open = []
 
     def run_before_pass(self, mod: IRModule, info: PassInfo) -> None:
         self._open.append((mod, _text(mod)))

@@ -334,3 +334,19 @@ class TestChecks:
             tracing_pass("fine", [], changes=True)(log_function())
             with pytest.raises(InternalError, match="pass 'Mutate' changed the module it was given"):
                 mutate(relay.Module(log_function().functions))
+
+
+@pytest.mark.parametrize("make", [PassTimingInstrument, lambda: PrintChanged(io.StringIO()), ImmutabilityCheck])
+def test_a_pass_may_enter_a_context_with_the_same_instruments(make: Callable[[], PassInstrument]) -> None:
+    instrument = make()
+
+    @module_pass(opt_level=0, name="outer")
+    def outer(mod: IRModule, ctx: PassContext) -> IRModule:
+        with PassContext(instruments=ctx.instruments):
+            return tracing_pass("inner", [], changes=True)(mod)
+
+    with PassContext(instruments=[instrument]):
+        outer(log_function())
+    if isinstance(instrument, PassTimingInstrument):
+        (timing,) = instrument.timings
+        assert [(depth, each.name) for depth, each in timing.walk()] == [(0, "outer"), (1, "inner")]
