@@ -2,7 +2,8 @@
 
 An item is what may begin a line: a definition, a statement, a clause, one of the things between commas. A comment on a
 line of its own before an item leads it. A `//` comment where a line can end stays there, if the group around it is
-broken into lines, and a second one leads what follows; in the middle of an item it becomes `/* … */`. A `/* … */` comment follows the token it follows.
+broken into lines, and a second one leads what follows; in the middle of an item it becomes `/* … */`. A `/* … */`
+comment follows the token it follows.
 """
 
 from __future__ import annotations
