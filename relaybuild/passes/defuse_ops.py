@@ -35,7 +35,8 @@ def _defused(node: Expr) -> Expr:
     if not isinstance(node, Call) or not isinstance(node.op, Function) or not _is_fused(node.op):
         return node
     args = {id(param): arg for param, arg in zip(node.op.params, node.args)}
-    return fresh_copy(node.op.body, Introduced(), args)
+    body = node.op.body
+    return args[id(body)] if id(body) in args else fresh_copy(body, Introduced(), args)
 
 
 def _is_fused(function: Function) -> bool:
