@@ -82,6 +82,13 @@ def compute(s: ScalarAlgebra, args: Sequence[Accessor], index: Sequence[Index], 
     return args[0](source)
 
 
+def _written(part: range, extent: int) -> tuple[int, int]:
+    """`begin` and `end` that give the positions, where -1 is not before the first one but the last."""
+    if not part:
+        return 0, 0
+    return part.start, part.stop if part.stop >= 0 else -extent - 1
+
+
 def follow_layout(call: LayoutCall) -> LayoutChoice | None:
     """The same part of what is stored; along a split axis whole blocks can be taken, with step 1."""
     layout = call.layouts[0]
@@ -90,8 +97,9 @@ def follow_layout(call: LayoutCall) -> LayoutChoice | None:
         factor = layout.factor(axis)
         if layout.is_split(axis) and (part.step != 1 or part.start % factor or part.stop % factor or not part):
             return None
-        begin.append(part.start // factor)
-        end.append(part.stop // factor if part.stop >= 0 else -number(call.types[0].shape[axis], "an extent") - 1)
+        first, stop = _written(part, number(call.types[0].shape[axis], "an extent"))
+        begin.append(first // factor)
+        end.append(stop // factor if stop >= 0 else stop)
         strides.append(part.step)
         axes.append(layout.outer(axis))
     steps = None if all(stride == 1 for stride in strides) else tuple(strides)

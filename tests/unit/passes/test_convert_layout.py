@@ -8,6 +8,7 @@ from relaybuild.errors import UserError
 from relaybuild.ir.expr import Call
 from relaybuild.ir.parser import parse
 from relaybuild.ir.structural import structural_equal
+from relaybuild.ir.types import TensorType
 from relaybuild.ir.visitor import post_order
 from relaybuild.passes.convert_layout import ConvertLayout
 
@@ -60,3 +61,15 @@ def test_mistakes_are_named(desired: dict[str, list[str]], message: str) -> None
     """What was found, and what was expected."""
     with pytest.raises(UserError, match=message):
         ConvertLayout(desired)(parse(NETWORK))
+
+
+def test_an_empty_reversed_slice_stays_empty() -> None:
+    """A begin before the first position is not one that counts from the end."""
+    mod = parse(
+        "def @main(%x: Tensor[(1, 4, 4, 4), float32], %w: Tensor[(4, 4, 1, 1), float32]) {\n"
+        "  %0 = nn.conv2d(%x, %w);\n"
+        "  strided_slice(%0, begin=[-3], end=[-6], strides=[-1], axes=[0])\n"
+        "}"
+    )
+    after = ConvertLayout({"nn.conv2d": ["NHWC", "default"]})(mod)
+    assert after["main"].body.checked_type == TensorType((0, 4, 4, 4), "float32")
