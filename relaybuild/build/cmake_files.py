@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from relaybuild.build.evidence import Subjects
+from relaybuild.build.evidence import ALL_NAMES, Subjects
 from relaybuild.dataclass import dataclass
 
 
@@ -61,5 +61,5 @@ def variables_of(inputs: Inputs, environ: Mapping[str, str]) -> Subjects:
         composed = {name for name in found if "$" in name}
         names |= found - composed
         if composed and path in inputs.scripts:
-            names |= set(environ)
+            names |= {ALL_NAMES, *environ}
     return Subjects(variables=frozenset(names))

@@ -10,14 +10,17 @@ from typing import Any
 from relaybuild.dataclass import dataclass
 from relaybuild.digest import digest_file
 
+ALL_NAMES = ""
+"""Among variables: the names of all that are set."""
+
 
 @dataclass(frozen=True)
 class Subjects:
     """What has to be looked at again.
 
     `files` are files whose content was read; `paths` are asked for existence, kind and where links lead; `entries` are
-    pairs of a folder and a text, for the folder's entries with that text in their name, in upper or lower case;
-    `variables` are names of environment variables.
+    pairs of a folder and a text, for the folder's entries with that text in their name, in upper or lower case, of
+    which the same is asked, unless the text is empty; `variables` are names of environment variables, or `ALL_NAMES`.
     """
 
     files: frozenset[str] = frozenset()
@@ -36,12 +39,18 @@ class Subjects:
 
 def observe(subjects: Subjects, environ: Mapping[str, str]) -> dict[str, Any]:
     """The state of all subjects, as values for JSON; what cannot be read is as if it were not there."""
-    entries = {folder: _entries(folder, texts) for folder, texts in _texts_by_folder(subjects).items()}
+    entries = {
+        folder: {
+            text: [[name, _kind(os.path.join(folder, name))] for name in names] if text else names
+            for text, names in _entries(folder, texts).items()
+        }
+        for folder, texts in _texts_by_folder(subjects).items()
+    }
     return {
         "files": {path: _content(path) for path in sorted(subjects.files)},
         "paths": {path: _kind(path) for path in sorted(subjects.paths)},
         "entries": entries,
-        "variables": {name: environ.get(name) for name in sorted(subjects.variables)},
+        "variables": {name: _variable(name, environ) for name in sorted(subjects.variables)},
     }
 
 
@@ -112,10 +121,17 @@ def _content(path: str) -> str | None:
         return None
 
 
+def _variable(name: str, environ: Mapping[str, str]) -> str | None:
+    return " ".join(sorted(environ)) if name == ALL_NAMES else environ.get(name)
+
+
 def _kind(path: str) -> str:
+    """What lies at a path, and where it leads."""
     if os.path.isdir(path):
         kind = "folder"
+    elif os.path.exists(path):
+        kind = "program" if os.access(path, os.X_OK) else "file"
     else:
-        kind = "file" if os.path.exists(path) else "nothing"
+        kind = "nothing"
     real = os.path.realpath(path)
     return kind if real == path else f"{kind} {real}"

@@ -37,6 +37,8 @@ LAUNCHERS = frozenset(("ccache", "sccache", "distcc", "icecc", "buildcache"))
 
 _SHELL = rb"#!\s*(?:/\S*/)?(?:env\s+)?(?:/\S*/)?(?:ba|da|a)?sh\b"
 _OWN_ARGUMENTS = r"\$(?:[@*#0-9]|\{1\+\"\$@\"\})"
+_DECIDING = r"[`$&|<>{}!\[]|\b(?:if|while|until|test|eval|trap|read)\b"
+"""What lets a script run one program or another by more than its arguments and the files that it names."""
 _WORD = r"[^\s'\"();|&<>=,{}]+"
 _LOADED = r"(?:=>\s+|^\s+)(/\S+)\s+\(0x"
 
@@ -208,7 +210,7 @@ class _Gatherer:
         lines = text.decode(errors="replace").splitlines()[1:]
         body = re.sub(_OWN_ARGUMENTS, "", "\n".join(line for line in lines if not line.lstrip().startswith("#")))
         words = list(dict.fromkeys(re.findall(_WORD, body)))
-        if any(mark in body for mark in "$`") or objection_to_flags(words):
+        if re.search(_DECIDING, body) or objection_to_flags(words):
             return False
         for word in words:
             if "/" in word and (not word.startswith("/") or any(mark in word for mark in "*?[~")):

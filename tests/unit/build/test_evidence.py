@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from relaybuild.build.evidence import Subjects, changed_since, holds, observe
+from relaybuild.build.evidence import ALL_NAMES, Subjects, changed_since, holds, observe
 
 ENVIRON = {"A": "1", "B": "2"}
 
@@ -38,7 +38,7 @@ def test_the_state_of_subjects(subjects: Subjects, tmp_path: Path) -> None:
         str(tmp_path / "link"): f"file {tmp_path / 'read'}",
     }
     assert observed["entries"] == {
-        str(tmp_path / "folder"): {"foo": ["libfoo.so.1"]},
+        str(tmp_path / "folder"): {"foo": [["libfoo.so.1", "file"]]},
         str(tmp_path / "later"): {"foo": []},
     }
     assert observed["variables"] == {"A": "1", "C": None}
@@ -57,6 +57,8 @@ def _append(path: Path) -> None:
         lambda folder: (folder / "read").unlink(),
         lambda folder: (folder / "absent").touch(),
         lambda folder: (folder / "asked").mkdir(),
+        lambda folder: (folder / "folder" / "libfoo.so.1").chmod(0o755),
+        lambda folder: os.replace(folder / "link", folder / "folder" / "libfoo.so.1"),
         lambda folder: os.replace(folder / "read", folder / "link"),
         lambda folder: (folder / "folder" / "FOO.h").touch(),
         lambda folder: (folder / "folder" / "libfoo.so.1").unlink(),
@@ -109,3 +111,9 @@ def test_subjects_are_joined() -> None:
     one = Subjects(files=frozenset("a"), variables=frozenset("X"))
     two = Subjects(files=frozenset("b"), paths=frozenset("p"), entries=frozenset([("f", "t")]))
     assert one | two == Subjects(frozenset("ab"), frozenset("p"), frozenset([("f", "t")]), frozenset("X"))
+
+
+def test_a_variable_that_is_set_later_is_seen_among_all_names() -> None:
+    observed = observe(Subjects(variables=frozenset((ALL_NAMES,))), {"A": "1"})
+    assert holds(observed, {"A": "2"})
+    assert not holds(observed, {"A": "1", "B": ""})

@@ -170,6 +170,9 @@ def test_a_link_that_leads_elsewhere_is_another_compiler(
         'exec `cat {place}` "$@"',
         'cd /; exec ./{relative} "$@"',
         'exec {compiler}* "$@"',
+        'test -e /nowhere && exec false\nexec {compiler} "$@"',
+        'if [ -x /nowhere ]; then exec false; fi\nexec {compiler} "$@"',
+        'ls / | grep -q nothing-like-it && exec false\nexec {compiler} "$@"',
     ],
 )
 def test_a_script_that_computes_what_it_runs_is_never_recorded(
