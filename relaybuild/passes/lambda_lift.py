@@ -229,13 +229,17 @@ class _Lifter:
     def _captured(self, closure: _Closure) -> list[Expr]:
         return [self.done.get(id(var), var) for var in closure.captures]
 
-    def _value(self, closure: _Closure) -> Expr:
-        """What stands for a closure as a value."""
+    def _value(self, closure: _Closure, inside: bool = False) -> Expr:
+        """What stands for a closure as a value; within itself, where its type parameters are bound, it has none."""
         callee = GlobalVar(closure.name)
         if not closure.captures:
             return callee
-        params = [_fresh(param) for param in closure.node.params]
-        return Function(params, Call(callee, [*self._captured(closure), *params]), span=closure.node.span)
+        node = closure.node
+        params = [_fresh(param) for param in node.params]
+        body = Call(callee, [*self._captured(closure), *params])
+        if inside or not node.type_params:
+            return Function(params, body, span=node.span)
+        return Function(params, body, node.ret_type, node.type_params, span=node.span)
 
     def _function(self, closure: _Closure) -> Function:
         node = closure.node
@@ -243,7 +247,9 @@ class _Lifter:
         body = self.done[id(node.body)]
         if closure.let is not None and closure.captures and closure.used_inside:
             own = Var(closure.let.var.name_hint, span=closure.let.var.span)
-            body = Let(own, self._value(closure), substitute(body, {closure.let.var: own}), closure.let.span)
+            body = Let(
+                own, self._value(closure, inside=True), substitute(body, {closure.let.var: own}), closure.let.span
+            )
         params = [*(var for var in renamed.values() if isinstance(var, Var)), *node.params]
         body = substitute(body, renamed)
         return Function(params, body, node.ret_type, self._generic(params, node), node.attrs, node.span)

@@ -162,3 +162,13 @@ def test_many_closures_in_each_other() -> None:
     assert isinstance(after["main"].body, Call)
     assert isinstance(after["main"].body.op, GlobalVar)
     assert interpret(after, np.array(1, "int32")) == 401
+
+
+def test_a_polymorphic_closure_stays_polymorphic_as_a_value() -> None:
+    """It is used at two types."""
+    text = "let %p = fn [A](%q: A) -> (A, int32) { (%q, %x) }; (@ap(%p, %x), @ap(%p, 1f))"
+    after = LambdaLift()(
+        parse(f"def @ap[A, B](%f: fn (A) -> B, %a: A) -> B {{ %f(%a) }}\ndef @main(%x: int32) {{ {text} }}")
+    )
+    verify_module(after, "typed")
+    assert LambdaLift()(after) is after
