@@ -29,7 +29,7 @@ from relaybuild.ir.types import (
     TypeVar,
 )
 
-_SCALARS: dict[str, Type] = {dtype: TensorType((), dtype) for dtype in DTYPES}
+_SCALARS = frozenset(DTYPES)
 SoonType: TypeAlias = "Type | Step[Type]"
 
 
@@ -46,7 +46,7 @@ class TypeReader(Cursor):
         token = self.tokens[at]
         if token in _SCALARS:
             self.at += 1
-            return _SCALARS[token]
+            return TensorType((), token)
         read = _TYPE_WORDS.get(token)
         if read is not None:
             self.at += 1

@@ -121,6 +121,7 @@ def test_element_types_that_numpy_lacks_are_registered_for_models_that_have_them
     code = (
         "import sys\nfrom relaybuild.cli import main\n"
         f"try: main({arguments})\nexcept SystemExit as end: print(end.code)\n"
+        "import relaybuild.ir.parser\n"
         "print('onnx' in sys.modules, 'ml_dtypes._ml_dtypes_ext' in sys.modules)\n"
         "from relaybuild.ir.dtypes import numpy_dtype\nprint(numpy_dtype('bfloat16'))"
     )
